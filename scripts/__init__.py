@@ -1,0 +1,1 @@
+"""The commands that people operate the queue with, one a file."""

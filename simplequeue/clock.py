@@ -1,0 +1,56 @@
+"""One clock for all processes: the server's.
+
+Times that cross processes must not depend on whose machine wrote them. Each process keeps the distance between its
+own clock and the server's, and measures it again when it may have changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+from simplequeue.payload import cut
+
+MEASURE_EVERY = 60.0
+"""Seconds. Quartz drifts by some 10 ms an hour, so a minute old measurement is as good as a new one."""
+
+STEPPED = timedelta(milliseconds=50)
+"""When the wall clock has moved by this much against the monotonic one, somebody set it."""
+
+Measure = Callable[[], Awaitable[datetime]]
+
+
+class ServerClock:
+    """Tells the server's time, asking the server once a minute.
+
+    Args:
+        measure: Asks the server for its time.
+    """
+
+    def __init__(self, measure: Measure) -> None:
+        self._measure = measure
+        self._offset = timedelta(0)
+        self._measured_at: tuple[datetime, float] | None = None
+
+    async def now(self) -> datetime:
+        """Gives the server's time, cut to milliseconds.
+
+        Raises:
+            PyMongoError: The server had to be asked and did not answer.
+        """
+        if self._is_stale():
+            began = time.monotonic()
+            theirs = await self._measure()
+            took = timedelta(seconds=time.monotonic() - began)
+            ours = datetime.now(UTC)
+            self._offset = theirs + took / 2 - ours
+            self._measured_at = ours, time.monotonic()
+        return cut(datetime.now(UTC) + self._offset)
+
+    def _is_stale(self) -> bool:
+        if self._measured_at is None:
+            return True
+        wall, monotonic = self._measured_at
+        age = time.monotonic() - monotonic
+        return age > MEASURE_EVERY or abs(datetime.now(UTC) - wall - timedelta(seconds=age)) > STEPPED

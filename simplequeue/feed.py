@@ -1,0 +1,137 @@
+"""The change feed: "look again".
+
+It never carries work. A change stream says that something was added, a poll says so in its stead from time to time,
+and whoever listens then reads what there is. So a lost, doubled or late signal costs a read, never a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+
+from pymongo.errors import PyMongoError
+
+from simplequeue.job import Document
+from simplequeue.jobs import Jobs, NoChangeStreamError, Stream
+
+logger = logging.getLogger("simplequeue")
+
+POLL_WITH_PUSH = 60.0
+"""Seconds. With a change stream the poll is only the net below it."""
+
+POLL_WITHOUT_PUSH = 5.0
+
+BACKOFF = 0.1
+BACKOFF_MAX = 10.0
+"""Seconds between attempts to open a stream again, so that a server that comes back is not met by all at once."""
+
+
+class Feed:
+    """Says whenever there may be something new.
+
+    Args:
+        jobs: Where to watch.
+        match: The change events that mean something new.
+        look: What to call then, with whether an event said so (True) or the clock (False); it must not block.
+        poll_interval: Seconds between polls. None: 60 with a change stream, 5 without one.
+    """
+
+    def __init__(self, jobs: Jobs, match: Document, look: Callable[[bool], None], poll_interval: float | None) -> None:
+        self._jobs = jobs
+        self._match = match
+        self._look = look
+        self._poll_interval = poll_interval
+        self._stream: Stream | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._failures = 0
+
+    async def open(self) -> None:
+        """Opens the stream, so that what is added from here on is signalled; read the backlog only after this.
+
+        Raises:
+            PyMongoError: The server cannot be reached, or refuses.
+        """
+        try:
+            self._stream = await self._jobs.watch(self._match)
+        except NoChangeStreamError as reason:
+            if self._poll_interval is None:
+                self._poll_interval = POLL_WITHOUT_PUSH
+            logger.warning("looking for jobs every %g s, as there is no change stream: %s", self._poll_interval, reason)
+        if self._poll_interval is None:
+            self._poll_interval = POLL_WITH_PUSH
+
+    async def serve(self) -> None:
+        """Signals until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._poll())
+            if self._stream is not None:
+                tasks.create_task(self._push())
+
+    async def close(self) -> None:
+        """Gives up the stream, once ``serve`` is cancelled."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(PyMongoError):
+                await stream.close()
+
+    def overlooked(self) -> None:
+        """Takes note that a poll found what an event should have announced: the stream is silent and is replaced."""
+        if self._reader is not None:
+            self._reader.cancel()
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_interval or POLL_WITH_PUSH)
+            self._look(False)
+
+    async def _push(self) -> None:
+        while True:
+            reason = await self._read_to_its_end()
+            if self._failures == 0:
+                logger.warning("the change stream has ended (%s); opening it again", reason)
+            self._failures += 1
+            # Given up without waiting: a read that hangs in its thread would hold this up as well.
+            giving_up = asyncio.create_task(self.close())
+            await asyncio.sleep(_delay(self._failures))
+            self._stream = await self._reopened()
+            self._look(True)  # at what was added while no stream was open
+            giving_up.cancel()
+
+    async def _read_to_its_end(self) -> str:
+        self._reader = asyncio.create_task(self._read())
+        try:
+            await asyncio.wait((self._reader,))
+        finally:
+            self._reader.cancel()
+        if self._reader.cancelled():
+            return "it was silent about a job"
+        error = self._reader.exception()
+        return f"{type(error).__name__}: {error}"
+
+    async def _read(self) -> None:
+        assert self._stream is not None
+        while True:
+            happened = await self._stream.next()
+            if self._failures:
+                logger.info("the change stream is open again")
+                self._failures = 0
+            if happened:
+                self._look(True)
+
+    async def _reopened(self) -> Stream:
+        # Always at "now", never at a remembered position: a position that the server has forgotten would be
+        # refused for ever, and whoever reopens looks everywhere once anyway.
+        while True:
+            try:
+                return await self._jobs.watch(self._match)
+            except (PyMongoError, NoChangeStreamError) as error:
+                logger.debug("the change stream cannot be opened: %s", error)
+                self._failures += 1
+                await asyncio.sleep(_delay(self._failures))
+
+
+def _delay(failures: int) -> float:
+    return random.uniform(BACKOFF, min(BACKOFF_MAX, BACKOFF * 2.0 ** min(failures, 20)))

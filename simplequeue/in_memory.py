@@ -1,0 +1,99 @@
+"""The calls on a mongomock collection, for users' unit tests.
+
+The decisions are the same as on a server. Here lives only what mongomock lacks: atomic calls, the document size
+limit, time, change streams and transactions. It proves nothing about concurrency.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from pymongo.results import UpdateResult
+
+from simplequeue.job import Document
+from simplequeue.jobs import Call, CollectionJobs, NoChangeStreamError, Room, Session, Sort, Stream
+from simplequeue.payload import cut
+
+# mongomock's find_one_and_update is not atomic: four threads made 610 claims of 300 jobs. One lock per store, since
+# each `database[name]` may be an object of its own.
+_locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
+_locks_lock = threading.Lock()
+
+
+def locked(client: Any) -> Call:
+    """Makes each call under the lock of its in-memory client."""
+    with _locks_lock:
+        lock = _locks.setdefault(client, threading.RLock())
+
+    async def under_lock(call: Callable[[], Any]) -> Any:
+        with lock:
+            return call()
+
+    return under_lock
+
+
+class InMemoryJobs(CollectionJobs):
+    """The calls on a mongomock collection; all else is as on a server."""
+
+    def _prepared(self, collection: Any) -> Any:
+        return collection.with_options(codec_options=collection.codec_options.with_options(tz_aware=True))
+
+    async def now(self) -> datetime:
+        return cut(datetime.now(UTC))
+
+    async def insert_one(self, document: Document, *, session: Session | None = None) -> None:
+        _refuse(session)
+        await super().insert_one(document)
+
+    async def insert_many(self, documents: list[Document], *, session: Session | None = None) -> None:
+        _refuse(session)
+        await super().insert_many(documents)
+
+    async def find(
+        self,
+        filter: Document,
+        *,
+        fields: Sequence[str] | None = None,
+        sort: Sort | None = None,
+        limit: int = 0,
+        hint: str | None = None,
+    ) -> list[Document]:
+        # mongomock has indexes only for their uniqueness, so there is nothing to hint at.
+        return cast(
+            list[Document],
+            await self._call(lambda: list(self._collection.find(filter, fields, sort=sort, limit=limit))),
+        )
+
+    async def find_one_and_update(
+        self, filter: Document, update: Document, *, session: Session | None = None
+    ) -> Document | None:
+        _refuse(session)
+        return await super().find_one_and_update(filter, update)
+
+    async def update_one(
+        self, filter: Document, update: Document, *, room: Room | None = None, session: Session | None = None
+    ) -> UpdateResult:
+        _refuse(session)
+
+        def update_if_it_fits() -> UpdateResult:
+            if room is not None:
+                document = self._collection.find_one(filter)
+                if document is not None and not room.fits(document, self.codec):
+                    return UpdateResult({"n": 0, "nModified": 0}, acknowledged=True)
+            return cast(UpdateResult, self._collection.update_one(filter, update))
+
+        return cast(UpdateResult, await self._call(update_if_it_fits))
+
+    async def watch(self, match: Document) -> Stream:
+        raise NoChangeStreamError("mongomock has none")
+
+
+def _refuse(session: Session | None) -> None:
+    if session is not None:
+        raise TypeError(
+            "mongomock has no transactions, so session= would promise what it cannot keep; use a real server"
+        )

@@ -1,0 +1,226 @@
+"""What a payload may hold.
+
+A payload is accepted only if the collection's own codec gives back what was put in, so that a handler never sees
+something else than the producer passed. Here lives that check and the error that names the place. Nothing here
+knows of jobs or of a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import bson
+from bson.codec_options import CodecOptions
+from bson.errors import BSONError
+
+MAX_DATA_BYTES = 16_000_000
+"""A document ends at 16,777,216 bytes; the rest is room for what a job's life adds, so that its end always fits."""
+
+MAX_DEPTH = 100
+"""The nesting MongoDB documents as supported. (6.0 takes 180 levels, but not in every place a document goes.)"""
+
+MAX_ACTION_BYTES = 1_000
+
+ENCODING_ERRORS = (BSONError, OverflowError, ValueError, TypeError, RecursionError)
+"""What bson raises for values it cannot write; the four kinds share no base of their own."""
+
+Codec = CodecOptions[dict[str, Any]]
+
+
+class PayloadError(ValueError):
+    """Says that an argument cannot be stored, and which place in it is to blame. Nothing was stored.
+
+    Attributes:
+        path: The place, as in ``data.items[3].price``.
+        problem: What is wrong there and what to pass instead.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+def checked_action(action: object, path: str = "action") -> str:
+    """Gives back an action that can be stored: a non-empty string of at most 1,000 bytes."""
+    if not isinstance(action, str):
+        raise PayloadError(path, f"expected a string that names the work, found {_named(action)}")
+    if not action:
+        raise PayloadError(path, "is empty; name the work, for example 'send-mail'")
+    try:
+        size = len(action.encode())
+    except UnicodeEncodeError:
+        raise PayloadError(path, "holds a lone surrogate, which is no character UTF-8 can write") from None
+    if size > MAX_ACTION_BYTES:
+        raise PayloadError(
+            path, f"takes {size:,} bytes; at most {MAX_ACTION_BYTES:,} are allowed, details go into data"
+        )
+    return str(action)
+
+
+def checked_data(data: object, codec: Codec, path: str = "data") -> dict[str, Any]:
+    """Gives back the copy of a payload that will be stored.
+
+    The copy is what the codec makes of it: times in UTC, cut to milliseconds. Everything else comes back equal or is
+    refused, a tuple too, since it would come back as a list.
+
+    Args:
+        data: A mapping with string keys. None means an empty one.
+        codec: The collection's codec options.
+        path: What the error calls the payload.
+
+    Raises:
+        PayloadError: The codec cannot write the payload or would give back something else.
+    """
+    if data is None:
+        return {}
+    if not isinstance(data, Mapping):
+        raise PayloadError(path, f"expected a mapping such as {{'user': 1}}, found {_named(data)}")
+    try:
+        encoded = bson.encode(data, codec_options=codec)
+        decoded = bson.decode(encoded, codec_options=codec)
+    except ENCODING_ERRORS as error:
+        raise _located(data, codec, path, 1) or PayloadError(path, str(error)) from error
+    if len(encoded) > MAX_DATA_BYTES:
+        raise PayloadError(
+            path,
+            f"takes {len(encoded):,} bytes; at most {MAX_DATA_BYTES:,} are allowed. "
+            "Store large things elsewhere and pass their id",
+        )
+    _compare(data, decoded, path, 1)
+    return decoded
+
+
+def checked_values(values: object, codec: Codec) -> dict[str, Any]:
+    """Gives back the fields of an update, checked like a payload and with keys that name one field of data each."""
+    if not isinstance(values, Mapping):
+        raise PayloadError("values", f"expected a mapping of fields of data, found {_named(values)}")
+    for key in values:
+        if isinstance(key, str) and (not key or key.startswith("$") or "." in key):
+            raise PayloadError(
+                _inside("data", key),
+                "cannot be a field of an update: a key is not empty, does not begin with '$' and holds no '.'; "
+                "to change something nested, pass its whole top-level field",
+            )
+    return checked_data(values, codec)
+
+
+def checked_time(value: object, path: str) -> datetime:
+    """Gives back a time zone-aware time, cut to the milliseconds that can be stored."""
+    if not isinstance(value, datetime):
+        raise PayloadError(path, f"expected a datetime, found {_named(value)}")
+    if value.utcoffset() is None:
+        raise PayloadError(path, _NAIVE)
+    return cut(value)
+
+
+def checked_count(value: object, path: str) -> int:
+    """Gives back a whole number of at least one."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise PayloadError(path, f"expected a whole number of at least 1, found {value!r}")
+    return value
+
+
+def cut(time: datetime) -> datetime:
+    """Cuts a time to the milliseconds that BSON keeps, so that it compares equal to what is read back."""
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
+
+
+_NAIVE = "is a naive datetime, which is another instant on every machine; pass datetime.now(timezone.utc) or the like"
+
+
+def _compare(given: Any, stored: Any, path: str, depth: int) -> None:
+    """Raises for the first place where the stored payload is not what was given."""
+    if isinstance(given, Mapping) and type(stored) is dict:
+        _check_depth(path, depth)
+        for key, value in given.items():
+            if key not in stored:
+                raise PayloadError(_inside(path, key), "comes back under another name")
+            _compare(value, stored[key], _inside(path, key), depth + 1)
+    elif isinstance(given, list) and type(stored) is list:
+        _check_depth(path, depth)
+        for index, (value, other) in enumerate(zip(given, stored, strict=True)):
+            _compare(value, other, f"{path}[{index}]", depth + 1)
+    elif isinstance(given, datetime) and given.utcoffset() is None:
+        raise PayloadError(path, _NAIVE)
+    elif not _equal(given, stored):
+        raise PayloadError(path, f"{_named(given)} would come back as {_named(stored)}; pass that instead")
+
+
+def _equal(given: Any, stored: Any) -> bool:
+    if isinstance(given, datetime) and isinstance(stored, datetime):
+        return timedelta(0) <= given - stored < timedelta(milliseconds=1)
+    both_nan = isinstance(given, float) and isinstance(stored, float) and given != given and stored != stored
+    return both_nan or bool(given == stored)
+
+
+def _located(value: Any, codec: Codec, path: str, depth: int) -> PayloadError | None:
+    """Finds the deepest place the codec refuses, or None where each part alone is accepted."""
+    if depth > MAX_DEPTH:
+        return _too_deep(path)
+    for place, key, part in _parts(value, path):
+        if key is not None and (problem := _key_problem(key)):
+            return PayloadError(path, problem)
+        try:
+            bson.encode({"": part}, codec_options=codec)
+        except ENCODING_ERRORS as error:
+            return _located(part, codec, place, depth + 1) or PayloadError(place, _reason(part, error))
+    return None
+
+
+def _parts(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yields the place, the key (None in a list) and the value of each part of a container."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield _inside(path, key), key, part
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            yield f"{path}[{index}]", None, part
+
+
+def _key_problem(key: Any) -> str | None:
+    if not isinstance(key, str):
+        return f"has the key {key!r}, {_named(key)}; keys are strings"
+    if "\0" in key:
+        return f"has the key {key!r}; a key cannot hold a NUL"
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return f"has the key {key!r}, which holds a lone surrogate"
+    return None
+
+
+def _reason(value: Any, error: Exception) -> str:
+    if isinstance(error, UnicodeEncodeError):
+        return "holds a lone surrogate, which is no character UTF-8 can write"
+    if isinstance(error, OverflowError):
+        return "is an integer of more than 64 bits; pass a string"
+    return f"{_named(value)} cannot be stored; pass a type the collection's codec knows, such as a string"
+
+
+def _check_depth(path: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise _too_deep(path)
+
+
+def _too_deep(path: str) -> PayloadError:
+    return PayloadError(_clipped(path), f"is nested deeper than {MAX_DEPTH} levels (or contains itself)")
+
+
+def _inside(path: str, key: object) -> str:
+    return f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[{key!r}]"
+
+
+def _clipped(path: str) -> str:
+    return path if len(path) <= 200 else path[:100] + " … " + path[-100:]
+
+
+def _named(value: object) -> str:
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
