@@ -11,7 +11,6 @@ import asyncio
 import contextvars
 import logging
 import random
-from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
@@ -21,6 +20,7 @@ from typing import Any
 from pymongo.errors import OperationFailure, PyMongoError
 
 from simplequeue import commands
+from simplequeue.candidates import Candidates
 from simplequeue.failure import StoredError, stored_error
 from simplequeue.feed import Feed
 from simplequeue.job import Job
@@ -31,12 +31,9 @@ from simplequeue.slots import Handler, Invoke, Slots
 logger = logging.getLogger("simplequeue")
 
 BATCH_PER_SLOT = 4
+MIN_BATCH = 16
 MAX_BATCH = 1_000
 """Ids read at a time. They are hints, not claims, so reading more than there are slots takes nothing from others."""
-
-SPREAD = 4
-"""After a batch of which others took a good part, read this many times as many and pick at random among them.
-Four processes at the head of the queue: 723 jobs/s without that, 1,060 with it."""
 
 BACKOFF = 0.1
 BACKOFF_MAX = 10.0
@@ -73,7 +70,6 @@ class Listening:
         self._handler = handler
         self._actions = actions
         self._concurrency = concurrency
-        self._batch = min(BATCH_PER_SLOT * concurrency, MAX_BATCH)
         self._feed = Feed(jobs, commands.added_plain(), self._look, poll_interval)
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -83,10 +79,8 @@ class Listening:
         self._running: set[asyncio.Task[None]] = set()
 
         # Shared with the slots, which may be threads: each use is one operation that the interpreter makes atomic.
-        self._candidates: deque[Any] = deque()
-        self._claiming: set[Any] = set()
+        self._candidates = Candidates(max(MIN_BATCH, min(BATCH_PER_SLOT * concurrency, MAX_BATCH)))
         self._more = True
-        self._lost = 0
         self._announced = True
         self._refused: set[Any] = set()
         self._unanswered: list[tuple[Any, datetime]] = []
@@ -109,23 +103,29 @@ class Listening:
         self._fill()
         self._tasks = [self._loop.create_task(self._serve()), self._loop.create_task(self._feed.serve())]
 
-    async def stop(self, timeout: float | None) -> bool:
-        """Takes no more jobs, waits for those that run, and says whether all have ended."""
-        if timeout is None and inside.get() is self:
+    def refuse_inside(self) -> None:
+        """Raises in a handler of this listening, which would wait for its own end."""
+        if inside.get() is self:
             raise RuntimeError("stop() in a handler would wait for that very handler; pass stop(timeout=0)")
+
+    async def stop(self) -> None:
+        """Takes no more jobs."""
         self._accepting = False
         for task in self._tasks:
             task.cancel()
-        running = self._running - {asyncio.current_task()}
-        pending = (await asyncio.wait(running, timeout=timeout))[1] if running else set()
-        self._given_up.set()
-        return not pending and not self._running
 
-    async def close(self) -> None:
-        """Gives back what is held, once stopped; waits for handlers that outlived the stop."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def drained(self) -> None:
+        """Waits until every handler has ended and every end is stored or given up."""
         while self._running:
             await asyncio.wait(set(self._running))
+
+    def give_up(self) -> None:
+        """Tries no longer to store the ends that could not be stored so far."""
+        self._given_up.set()
+
+    async def close(self) -> None:
+        """Gives back what is held, once drained."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._feed.close()
         self._slots.close()
 
@@ -156,11 +156,9 @@ class Listening:
 
     async def _read(self) -> None:
         """Replaces the candidates by what is next in the collection."""
-        wide = self._lost > self._batch // 8
-        limit = self._batch * SPREAD if wide else self._batch
         idle = not self._running and not self._candidates
-        self._lost = 0
         self._more = False  # before the read: what is signalled during it is looked for again
+        limit = self._candidates.begin_read()
         try:
             ids = await waiting(self._jobs, self._actions, limit, self._refused)
         except OperationFailure as error:
@@ -173,8 +171,7 @@ class Listening:
         if ids and idle and not self._announced:
             self._feed.overlooked()
         self._announced = True
-        fresh = [id for id in ids if id not in self._claiming]
-        self._candidates = deque(random.sample(fresh, min(len(fresh), self._batch)) if wide else fresh)
+        self._candidates.end_read(ids)
         if self._unanswered:
             await self._report_unanswered()
 
@@ -210,15 +207,12 @@ class Listening:
         """Claims and runs candidates one after another; ends early with an ending that could not be written."""
         inside.set(self)
         while self._accepting:
-            try:
-                id = self._candidates.popleft()
-            except IndexError:
+            if (id := self._candidates.take()) is None:
                 return None
             if self._more and len(self._candidates) < self._concurrency:
                 self._loop.call_soon_threadsafe(self._wake.set)
             job = await self._claimed(jobs, id)
             if job is None:
-                self._lost += 1
                 continue
             ending = Ending(job, await _outcome(invoke, self._handler, job))
             if (unwritten := await self._write(ending, jobs, invoke)) is not None:
@@ -228,21 +222,20 @@ class Listening:
         return None
 
     async def _claimed(self, jobs: Jobs, id: Any) -> Job | None:
-        now = await jobs.now()
-        self._claiming.add(id)
+        job = at = None
         try:
-            return await claim(jobs, id, now)
-        except OperationFailure as error:
+            at = await jobs.now()
+            job = await claim(jobs, id, at)
+        except PyMongoError as error:
             if not _refused(error):
+                if at is not None:
+                    self._unanswered.append((id, at))
                 raise
             self._refused.add(id)
             logger.error("job %s cannot be claimed and is left alone from now on: %s", id, error)
-            return None
-        except PyMongoError:
-            self._unanswered.append((id, now))
-            raise
         finally:
-            self._claiming.discard(id)
+            self._candidates.tried(id, lost=job is None)
+        return job
 
     async def _write(self, ending: Ending, jobs: Jobs, invoke: Invoke) -> tuple[Ending, Exception] | None:
         try:

@@ -18,6 +18,9 @@ from simplequeue.threads import LoopThread, Threads
 LEAVE_TIMEOUT = 30.0
 """Seconds that leaving a ``with`` block waits for handlers."""
 
+CLOSE_TIMEOUT = 1.0
+"""Seconds that an AsyncListener takes at most to give back its server cursor, while the caller's loop still runs."""
+
 
 class Listener:
     """Runs jobs in the background. Made by ``Queue.listen``; as a context manager it stops with 30 seconds.
@@ -35,7 +38,9 @@ class Listener:
     ) -> None:
         options = _checked(handler, actions, concurrency, poll_interval)
         self._stopped = threading.Event()
-        self._idle = threading.Event()
+        self._drained = threading.Event()
+        self._lock = threading.Lock()
+        self._closer: threading.Thread | None = None
         self._thread = LoopThread("simplequeue-listener")
         self._calls = Threads("simplequeue-call")
         try:
@@ -60,12 +65,16 @@ class Listener:
         Raises:
             RuntimeError: Called without a timeout by a handler, which would wait for itself.
         """
-        if self._idle.is_set():
-            return True
-        finished = self._thread.call(self._listening.stop(timeout))
-        if not self._stopped.is_set():
-            self._stopped.set()
-            threading.Thread(target=self._close, name="simplequeue-close", daemon=True).start()
+        if timeout is None:
+            self._listening.refuse_inside()
+        with self._lock:
+            if self._closer is None:
+                self._thread.call(self._listening.stop())
+                self._closer = threading.Thread(target=self._close, name="simplequeue-close", daemon=True)
+                self._closer.start()
+        if not (finished := self._drained.wait(timeout)):
+            self._thread.tell(self._listening.give_up)
+        self._stopped.set()
         return finished
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -88,8 +97,9 @@ class Listener:
         self.stop(LEAVE_TIMEOUT)
 
     def _close(self) -> None:
+        self._thread.call(self._listening.drained())
+        self._drained.set()
         self._thread.call(self._listening.close())
-        self._idle.set()
         self._release()
 
     def _release(self) -> None:
@@ -103,6 +113,7 @@ class AsyncListener:
     def __init__(self, listening: Listening) -> None:
         self._listening = listening
         self._stopped = asyncio.Event()
+        self._drained = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -120,13 +131,19 @@ class AsyncListener:
 
     async def stop(self, timeout: float | None = None) -> bool:
         """Takes no more jobs and waits for those that run, as ``Listener.stop`` does."""
-        finished = await self._listening.stop(timeout)
-        self._stopped.set()
+        if timeout is None:
+            self._listening.refuse_inside()
         if self._closing is None:
-            self._closing = asyncio.create_task(self._listening.close())
-        if finished:
-            await asyncio.wait((self._closing,), timeout=1)
-        return finished
+            await self._listening.stop()
+            self._closing = asyncio.create_task(self._close())
+        try:
+            await asyncio.wait_for(self._drained.wait(), timeout)
+        except TimeoutError:
+            self._listening.give_up()
+        else:
+            await asyncio.wait((self._closing,), timeout=CLOSE_TIMEOUT)
+        self._stopped.set()
+        return self._drained.is_set()
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Waits until somebody has stopped the listener, as ``Listener.wait`` does."""
@@ -134,6 +151,11 @@ class AsyncListener:
             return await asyncio.wait_for(self._stopped.wait(), timeout)
         except TimeoutError:
             return False
+
+    async def _close(self) -> None:
+        await self._listening.drained()
+        self._drained.set()
+        await self._listening.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -34,16 +34,18 @@ class Threads:
     async def run(self, call: Callable[[], T]) -> T:
         """Gives what the call returns or raises; when the waiting task is cancelled, the call itself goes on."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        answer: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
         context = contextvars.copy_context()
 
         def task() -> None:
+            # An error travels as a value: thrown into the waiting task, a GeneratorExit would close its coroutines,
+            # a StopIteration is refused, and SystemExit ends the loop.
+            result, error = None, None
             try:
                 result = context.run(call)
-            except BaseException as error:
-                _tell(loop, _set_exception, answer, error)
-            else:
-                _tell(loop, _set_result, answer, result)
+            except BaseException as raised:
+                error = raised
+            _tell(loop, _answer, answer, (result, error))
 
         try:
             inbox = self._idle.pop()
@@ -51,7 +53,10 @@ class Threads:
             inbox = SimpleQueue()
             threading.Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True).start()
         inbox.put(task)
-        return await answer
+        result, error = await answer
+        if error is not None:
+            raise error
+        return cast(T, result)
 
     def close(self) -> None:
         """Lets each thread end once it is idle."""
@@ -82,8 +87,15 @@ class LoopThread:
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the loop and waits for its result, from any other thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        """Runs a coroutine on the loop and waits for what it returns or raises, from any other thread."""
+        result, error = asyncio.run_coroutine_threadsafe(_outcome(coroutine), self._loop).result()
+        if error is not None:
+            raise error
+        return cast(T, result)
+
+    def tell(self, callback: Callable[[], object]) -> None:
+        """Has the loop call something, unless it has ended."""
+        _tell(self._loop, callback)
 
     def close(self) -> None:
         """Lets the loop end; what still runs on it is cancelled."""
@@ -101,15 +113,19 @@ class LoopThread:
                     logger.exception("a task of %s tried to end the process", self._thread.name)
 
 
-def _set_result(answer: asyncio.Future[T], result: T) -> None:
+def _answer(answer: asyncio.Future[T], result: T) -> None:
     if not answer.done():
         answer.set_result(result)
 
 
-def _set_exception(answer: asyncio.Future[Any], error: BaseException) -> None:
-    if not answer.done():
-        # A future refuses StopIteration, which would leave its waiter waiting.
-        answer.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
+async def _outcome(coroutine: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+    try:
+        return await coroutine, None
+    except BaseException as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return None, error
 
 
 def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:
