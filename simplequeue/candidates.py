@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 SPREAD = 4
@@ -62,12 +62,15 @@ class Candidates:
             self._not_news = set(self._claiming)
             self._wide = self._lost > self._batch // 4
             self._lost = 0
-            return self._batch * SPREAD if self._wide else self._batch
+            return self._limit()
 
-    def end_read(self, ids: Iterable[Any]) -> None:
-        """Replaces what is kept by what was read."""
+    def end_read(self, ids: Sequence[Any]) -> bool:
+        """Replaces what is kept by what was read, and says whether there may be more than that to read."""
         with self._lock:
-            fresh: Sequence[Any] = [id for id in ids if id not in self._not_news]
-            if self._wide:
-                fresh = random.sample(fresh, min(len(fresh), self._batch))
-            self._ids = deque(fresh)
+            fresh = [id for id in ids if id not in self._not_news]
+            kept = random.sample(fresh, min(len(fresh), self._batch)) if self._wide else fresh
+            self._ids = deque(kept)
+            return len(ids) >= self._limit() or len(kept) < len(fresh)
+
+    def _limit(self) -> int:
+        return self._batch * SPREAD if self._wide else self._batch

@@ -166,12 +166,11 @@ class Listening:
                 self._jobs.forget_indexes()
                 await self._jobs.ensure_index(commands.next_index(self._actions))
             raise
-        if len(ids) == limit:
-            self._more = True
         if ids and idle and not self._announced:
             self._feed.overlooked()
         self._announced = True
-        self._candidates.end_read(ids)
+        if self._candidates.end_read(ids):
+            self._more = True
         if self._unanswered:
             await self._report_unanswered()
 

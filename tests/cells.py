@@ -100,4 +100,3 @@ CELLS: tuple[Callable[[Any, str], AbstractContextManager[Cell]], ...] = (
     blocking_on_mongomock,
     threaded_on_mongomock,
 )
-

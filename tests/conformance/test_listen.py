@@ -120,7 +120,7 @@ class Calls:
     [
         lambda calls: calls.plain,
         lambda calls: calls.coroutine,
-        lambda calls: lambda job: calls.coroutine(job),
+        lambda calls: lambda job: calls.coroutine(job),  # noqa: PLW0108  # a lambda is the case
         lambda calls: calls.returning_a_coroutine,
         Calls.partial,
         Calls.async_partial,
@@ -159,7 +159,7 @@ def test_a_job_is_never_completed_when_its_handler_returned_something_that_did_n
     cell: Cell, returned: Callable[[Job], object]
 ) -> None:
     job = cell.queue.add("a")
-    with cell.queue.listen(lambda job: returned(job), poll_interval=POLL):
+    with cell.queue.listen(lambda job: returned(job), poll_interval=POLL):  # noqa: PLW0108  # hides what it returns
         until(ended(cell.collection, [job.id]))
     after = cell.queue.get(job.id)
     assert after.status is Status.FAILED
@@ -171,7 +171,8 @@ class Odd(BaseException):
 
 
 @pytest.mark.parametrize(
-    "error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration, StopAsyncIteration, Odd]
+    "error",
+    [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration, StopAsyncIteration, Odd],
 )
 @pytest.mark.parametrize("colour", ["def", "async def"])
 def test_whatever_a_handler_raises_fails_its_job_and_the_listener_lives_on(
@@ -186,7 +187,9 @@ def test_whatever_a_handler_raises_fails_its_job_and_the_listener_lives_on(
         raising(job)
 
     bad = [job.id for job in cell.queue.add_many([("bad", None)] * 3)]
-    with cell.queue.listen(raising if colour == "def" else raising_async, concurrency=2, poll_interval=POLL) as listener:
+    with cell.queue.listen(
+        raising if colour == "def" else raising_async, concurrency=2, poll_interval=POLL
+    ) as listener:
         until(ended(cell.collection, bad))
         good = cell.queue.add("good")
         until(ended(cell.collection, [good.id]))

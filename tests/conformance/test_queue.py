@@ -120,7 +120,8 @@ def test_cancel_leaves_a_job_alone_that_is_no_longer_queued(cell: Cell, status: 
 
 def test_sweep_deletes_what_ended_at_or_before_the_cutoff_and_nothing_else(cell: Cell) -> None:
     cutoff = datetime(2026, 1, 1, tzinfo=UTC)
-    kept, swept = set(), set()
+    kept: set[str] = set()
+    swept: set[str] = set()
     for status in Status:
         for shift in (-1, 0, 1):
             job = cell.queue.add(f"{status}{shift}")
@@ -164,9 +165,10 @@ def test_sweep_refuses_a_limit_that_is_no_count(cell: Cell, limit: object) -> No
 
 @pytest.mark.parametrize("action", ["", None, 7, b"mail", "\ud800", "x" * 1_001, ["mail"]])
 def test_an_action_is_a_string_that_names_the_work(cell: Cell, action: object) -> None:
-    for attempt in (lambda: cell.queue.add(action), lambda: cell.queue.add_many([(action, None)])):
-        with pytest.raises(PayloadError, match="action"):
-            attempt()
+    with pytest.raises(PayloadError, match="action"):
+        cell.queue.add(action)
+    with pytest.raises(PayloadError, match="action"):
+        cell.queue.add_many([(action, None)])
     assert cell.collection.count_documents({}) == 0
 
 
