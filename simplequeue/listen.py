@@ -23,10 +23,11 @@ from simplequeue import commands
 from simplequeue.candidates import Candidates
 from simplequeue.failure import StoredError, stored_error
 from simplequeue.feed import Feed
-from simplequeue.job import Job
+from simplequeue.job import Job, job_from
 from simplequeue.jobs import Jobs
 from simplequeue.runs import REFUSED_DOCUMENT, Ending, claim, finish, unanswered, waiting
 from simplequeue.slots import Handler, Invoke, Slots
+from simplequeue.states import Status
 
 logger = logging.getLogger("simplequeue")
 
@@ -81,7 +82,8 @@ class Listening:
         # Shared with the slots, which may be threads: each use is one operation that the interpreter makes atomic.
         self._candidates = Candidates(max(MIN_BATCH, min(BATCH_PER_SLOT * concurrency, MAX_BATCH)))
         self._more = True
-        self._announced = True
+        self._unannounced = False
+        self._failures = 0
         self._refused: set[Any] = set()
         self._unanswered: list[tuple[Any, datetime]] = []
         self._trouble: Exception | None = None
@@ -130,12 +132,12 @@ class Listening:
         self._slots.close()
 
     def _look(self, announced: bool) -> None:
+        # What a poll finds although nothing was known to be left, an event should have announced.
+        self._unannounced = not announced and not self._more
         self._more = True
-        self._announced = announced
         self._wake.set()
 
     async def _serve(self) -> None:
-        failures = 0
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -145,18 +147,18 @@ class Listening:
                     raise trouble
                 if self._more and len(self._candidates) < self._concurrency:
                     await self._read()
-                    failures = 0
                 self._fill()
             except Exception as error:
-                failures += 1
-                self._report(error, failures)
-                await asyncio.sleep(_delay(failures))
+                self._failures += 1
+                self._report(error)
+                await asyncio.sleep(_delay(self._failures))
                 self._more = True
                 self._wake.set()
 
     async def _read(self) -> None:
         """Replaces the candidates by what is next in the collection."""
         idle = not self._running and not self._candidates
+        silent, self._unannounced = self._unannounced, False
         self._more = False  # before the read: what is signalled during it is looked for again
         limit = self._candidates.begin_read()
         try:
@@ -166,9 +168,10 @@ class Listening:
                 self._jobs.forget_indexes()
                 await self._jobs.ensure_index(commands.next_index(self._actions))
             raise
-        if ids and idle and not self._announced:
+        if not ids:
+            self._failures = 0
+        elif idle and silent:
             self._feed.overlooked()
-        self._announced = True
         if self._candidates.end_read(ids):
             self._more = True
         if self._unanswered:
@@ -210,21 +213,22 @@ class Listening:
                 return None
             if self._more and len(self._candidates) < self._concurrency:
                 self._loop.call_soon_threadsafe(self._wake.set)
-            job = await self._claimed(jobs, id)
-            if job is None:
+            ending = await self._run(jobs, invoke, id)
+            if ending is None:
                 continue
-            ending = Ending(job, await _outcome(invoke, self._handler, job))
             if (unwritten := await self._write(ending, jobs, invoke)) is not None:
                 return unwritten
             if self._slots.cancelled():
                 break
         return None
 
-    async def _claimed(self, jobs: Jobs, id: Any) -> Job | None:
+    async def _run(self, jobs: Jobs, invoke: Invoke, id: Any) -> Ending | None:
+        """Claims a job and runs it; None when it was not to be had."""
         job = at = None
         try:
             at = await jobs.now()
             job = await claim(jobs, id, at)
+            self._failures = 0
         except PyMongoError as error:
             if not _refused(error):
                 if at is not None:
@@ -232,22 +236,27 @@ class Listening:
                 raise
             self._refused.add(id)
             logger.error("job %s cannot be claimed and is left alone from now on: %s", id, error)
+        except Exception as error:
+            # There was an answer, so the job is ours, but the collection's codec cannot read it.
+            job = job_from({"_id": id, "status": Status.RUNNING, "started_at": at})
+            return Ending(job, stored_error(error))
         finally:
             self._candidates.tried(id, lost=job is None)
-        return job
+        return None if job is None else Ending(job, await _outcome(invoke, self._handler, job))
 
     async def _write(self, ending: Ending, jobs: Jobs, invoke: Invoke) -> tuple[Ending, Exception] | None:
+        again = ending.at is not None  # then the first attempt may have done it, and this one find it done
         try:
-            if not await finish(jobs, ending):
+            if not await finish(jobs, ending) and not again:
                 logger.warning("job %s was no longer running when its handler ended", ending.job.id)
         except PyMongoError as error:
             return ending, error
         return None
 
-    def _report(self, error: Exception, failures: int) -> None:
+    def _report(self, error: Exception) -> None:
         if not isinstance(error, PyMongoError):
             logger.error("looking for jobs failed, trying again", exc_info=error)
-        elif failures == 5:
+        elif self._failures == 5:
             logger.error("looking for jobs has failed five times in a row, still trying: %s", error)
         else:
             logger.warning("looking for jobs failed, trying again: %s", error)

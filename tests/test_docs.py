@@ -1,0 +1,86 @@
+"""The documentation is true: its code runs, its guarantees are tests, its commands exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click import Group
+from pymongo import MongoClient
+
+from simplequeue_scripts.main import main
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+LOCAL = "mongodb://localhost:27017/?replicaSet=rs0"
+
+
+def python_blocks(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def section(title: str) -> str:
+    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_code_of_the_readme_runs_from_top_to_bottom(mongo_url: str) -> None:
+    blocks = python_blocks(README)
+    assert len(blocks) >= 5
+    names: dict[str, Any] = {"__name__": "readme"}
+    for block in blocks:
+        code = compile(block.replace(LOCAL, mongo_url), "README.md", "exec")
+        exec(code, names)
+    names["listener"].stop(10)
+    names["client"].close()
+    with MongoClient[dict[str, Any]](mongo_url) as client:
+        actions = {document["action"] for document in client.app.job.find()}
+        client.drop_database("app")
+    assert {"greet", "send-mail", "ship"} <= actions
+
+
+def test_the_quickstart_runs_and_shows_how_its_jobs_ended() -> None:
+    program = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "quickstart.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert program.stdout.splitlines() == [
+        "Hello Ada",
+        "Hello Grace",
+        "completed ",
+        "completed ",
+        "failed nobody to greet",
+    ]
+
+
+def test_each_guarantee_of_the_readme_is_the_name_of_a_test() -> None:
+    sentences = re.findall(r"^\* (.+)\.$", section("Guarantees"), re.MULTILINE)
+    assert len(sentences) >= 10
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    missing = [s for s in sentences if f"def test_{re.sub(r'[^a-z0-9]+', '_', s.lower())}(" not in tests]
+    assert missing == []
+
+
+def commands() -> list[str]:
+    assert isinstance(main, Group)
+    return sorted(main.commands)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_has_help_and_is_in_the_readme(command: str) -> None:
+    assert isinstance(main, Group)
+    assert len(main.commands[command].help or "") > 20
+    assert re.search(rf"^\| `{command}\b", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/benchmarks.md"])
+def test_links_between_the_documents_lead_somewhere(path: str) -> None:
+    document = ROOT / path
+    for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+        assert (document.parent / target).exists(), target
