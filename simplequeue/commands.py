@@ -25,6 +25,7 @@ class Index:
     name: str
     keys: Keys
     filter: Mapping[str, Any]
+    unique: bool = False
 
 
 _PLAIN_QUEUED = {"status": Status.QUEUED.value, "durable": None}

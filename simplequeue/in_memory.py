@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from pymongo.results import UpdateResult
+from pymongo.results import DeleteResult, UpdateResult
 
 from simplequeue.job import Document
 from simplequeue.jobs import Call, CollectionJobs, NoChangeStreamError, Room, Session, Sort, Stream
@@ -87,6 +87,9 @@ class InMemoryJobs(CollectionJobs):
             return cast(UpdateResult, self._collection.update_one(filter, update))
 
         return cast(UpdateResult, await self._call(update_if_it_fits))
+
+    async def delete_many(self, filter: Document, *, hint: str | None = None) -> DeleteResult:
+        return await super().delete_many(filter)
 
     async def watch(self, match: Document) -> Stream:
         raise NoChangeStreamError("mongomock has none")

@@ -92,7 +92,7 @@ def job_from(document: Mapping[str, Any]) -> Job:
     return Job(
         id=document["_id"],
         action=cast(str, document.get("action")),
-        status=Status(document["status"]),
+        status=_status(document.get("status")),
         error=document.get("error"),
         created_at=cast(datetime, document.get("created_at")),
         updated_at=cast(datetime, document.get("updated_at")),
@@ -101,3 +101,10 @@ def job_from(document: Mapping[str, Any]) -> Job:
         data=cast(dict[str, Any], document.get("data")),
         _beyond=beyond,
     )
+
+
+def _status(stored: Any) -> Status:
+    try:
+        return Status(stored)
+    except ValueError:  # of another program, or of a later version: shown as it is
+        return cast(Status, stored)

@@ -147,7 +147,7 @@ class Jobs(Protocol):
         self, filter: Document, update: Document, *, room: Room | None = None, session: Session | None = None
     ) -> UpdateResult: ...
 
-    async def delete_many(self, filter: Document) -> DeleteResult: ...
+    async def delete_many(self, filter: Document, *, hint: str | None = None) -> DeleteResult: ...
 
     async def ensure_index(self, index: Index) -> None:
         """Makes an index unless this object has seen it made.
@@ -274,8 +274,8 @@ class CollectionJobs:
         asked = filter if room is None else {**filter, **room.as_filter()}
         return cast(UpdateResult, await self._call(lambda: self._collection.update_one(asked, update, session=session)))
 
-    async def delete_many(self, filter: Document) -> DeleteResult:
-        return cast(DeleteResult, await self._call(lambda: self._collection.delete_many(filter)))
+    async def delete_many(self, filter: Document, *, hint: str | None = None) -> DeleteResult:
+        return cast(DeleteResult, await self._call(lambda: self._collection.delete_many(filter, hint=hint)))
 
     async def ensure_index(self, index: Index) -> None:
         if index.name in self._ensured:
@@ -283,7 +283,10 @@ class CollectionJobs:
         try:
             await self._call(
                 lambda: self._collection.create_index(
-                    list(index.keys), name=index.name, partialFilterExpression=dict(index.filter)
+                    list(index.keys),
+                    name=index.name,
+                    partialFilterExpression=dict(index.filter),
+                    **({"unique": True} if index.unique else {}),
                 )
             )
         except OperationFailure as error:

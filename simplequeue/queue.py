@@ -91,7 +91,8 @@ async def sweep(jobs: Jobs, before: datetime | None, limit: int | None) -> Delet
         size = SWEEP_BATCH if left is None else min(SWEEP_BATCH, left - deleted)
         batch = await jobs.find(ended, fields=("_id",), sort=(("finished_at", 1),), limit=size) if size else []
         if batch:
-            result = await jobs.delete_many({"_id": {"$in": [job["_id"] for job in batch]}, **ended})
+            # Left to itself the server walks over all ended jobs for the first batch: 300,000 instead of 1,000.
+            result = await jobs.delete_many({"_id": {"$in": [job["_id"] for job in batch]}, **ended}, hint="_id_")
             deleted += result.deleted_count
         if len(batch) < SWEEP_BATCH:
             return DeleteResult({"n": deleted}, acknowledged=True)

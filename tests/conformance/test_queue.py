@@ -180,6 +180,13 @@ def test_data_is_a_mapping_and_nothing_else(cell: Cell, data: object) -> None:
     assert cell.collection.count_documents({}) == 0
 
 
+def test_a_job_with_a_status_of_another_program_can_be_read(cell: Cell) -> None:
+    job = cell.queue.add("a")
+    cell.collection.update_one({"_id": job.id}, {"$set": {"status": "lost"}})
+    assert cell.queue.get(job.id).status == "lost"
+    assert cell.queue.cancel(job.id) is None
+
+
 def test_a_job_of_the_extension_is_read_updated_cancelled_and_swept_like_any_other(cell: Cell) -> None:
     job = cell.queue.add("sync")
     durable = {"priority": 1, "attempt": 0}

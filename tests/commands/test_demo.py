@@ -1,0 +1,55 @@
+"""``simplequeue demo``."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner, Result
+
+from simplequeue_scripts.demo import demo
+
+STEPS = (
+    "greet name=Ada        queued -> running",
+    "greet name=Ada        running -> completed",
+    "divide by=0           running -> failed",
+    "greet name=nobody     queued -> cancelled",
+    "ZeroDivisionError: division by zero",
+)
+
+
+def shown() -> Result:
+    result = CliRunner(env={"MONGO_URL": None, "SIMPLEQUEUE_DB": None}).invoke(demo)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_it_shows_jobs_pass_through_their_states() -> None:
+    began = time.monotonic()
+    result = shown()
+    assert (result.exit_code, result.stderr) == (0, "")
+    for step in STEPS:
+        assert step in result.stdout
+    table = result.stdout[result.stdout.index("ID  ") :].splitlines()[1:6]
+    assert [line.split()[1] for line in table] == ["completed", "completed", "completed", "failed", "cancelled"]
+    assert time.monotonic() - began < 30  # it takes three seconds; a busy machine may take longer
+
+
+def test_without_a_mongod_it_says_why_and_works_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MONGOD", "/missing/mongod")
+    result = shown()
+    assert result.exit_code == 0
+    assert "MONGOD=/missing/mongod is not an executable file" in result.stderr
+    assert "with mongomock" in result.stdout
+    for step in STEPS:
+        assert step in result.stdout
+
+
+def test_with_neither_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MONGOD", "/missing/mongod")
+    monkeypatch.setitem(sys.modules, "mongomock", None)
+    result = shown()
+    assert result.exit_code == 1
+    assert "pip install 'simplequeue[testing]'" in result.stderr
