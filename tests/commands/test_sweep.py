@@ -161,7 +161,6 @@ def test_100_000_jobs_go_in_batches_by_index_while_others_are_claimed(
     assert not any("hasSortStage" in look for look in looks)
     assert [delete["ndeleted"] for delete in deletes] == [SWEEP_BATCH] * 100
     assert all(delete["planSummary"].startswith("IXSCAN") for delete in deletes)
-    # The server may try the index on the time for one batch; what must not be is that every batch walks over the rest.
     assert sum(delete["docsExamined"] for delete in deletes) <= 100_000
     # Jobs were claimed all along. A delete of everything in one go would let hardly any through.
     assert len(claims) >= 10
