@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from simplequeue._binary import find_mongod
+from simplequeue.embedded.binary import find_mongod
 
 GUARD = """
 import os, subprocess, sys
