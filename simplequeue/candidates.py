@@ -28,28 +28,30 @@ class Candidates:
         self._batch = batch
         self._lock = threading.Lock()
         self._ids: deque[Any] = deque()
-        self._claiming: set[Any] = set()
-        self._not_news: set[Any] = set()
+        self._claiming: set[str] = set()
+        self._not_news: set[str] = set()
         self._lost = 0
         self._wide = False
 
     def __len__(self) -> int:
         return len(self._ids)
 
-    def take(self) -> Any | None:
-        """Hands out the next id, or None."""
+    def take(self) -> Any:
+        """Hands out the next id.
+
+        Raises:
+            IndexError: There is none. (None itself may be the id of a foreign document.)
+        """
         with self._lock:
-            if not self._ids:
-                return None
             id = self._ids.popleft()
-            self._claiming.add(id)
-            self._not_news.add(id)
+            self._claiming.add(_key(id))
+            self._not_news.add(_key(id))
             return id
 
     def tried(self, id: Any, *, lost: bool) -> None:
         """Takes note that the claim of an id is over, and whether somebody else had the job."""
         with self._lock:
-            self._claiming.discard(id)
+            self._claiming.discard(_key(id))
             self._lost += lost
 
     def begin_read(self) -> int:
@@ -67,10 +69,15 @@ class Candidates:
     def end_read(self, ids: Sequence[Any]) -> bool:
         """Replaces what is kept by what was read, and says whether there may be more than that to read."""
         with self._lock:
-            fresh = [id for id in ids if id not in self._not_news]
+            fresh = [id for id in ids if _key(id) not in self._not_news]
             kept = random.sample(fresh, min(len(fresh), self._batch)) if self._wide else fresh
             self._ids = deque(kept)
             return len(ids) >= self._limit() or len(kept) < len(fresh)
 
     def _limit(self) -> int:
         return self._batch * SPREAD if self._wide else self._batch
+
+
+def _key(id: Any) -> str:
+    # The id of a foreign document may be a document itself, which no set takes.
+    return id if isinstance(id, str) else repr(id)

@@ -29,10 +29,10 @@ class StoredError(TypedDict):
 
 def stored_error(error: BaseException) -> StoredError:
     """Describes an exception within the byte budgets: its class, its text and its trace with all causes."""
-    kind = type(error)
+    name = clip(_said(lambda: type(error).__name__, "Exception"), NAME_BYTES)
     return {
-        "name": clip(_said(lambda: kind.__name__, "Exception"), NAME_BYTES),
-        "message": clip(_said(lambda: str(error), f"<the text of this {kind.__name__} cannot be had>"), MESSAGE_BYTES),
+        "name": name,
+        "message": clip(_said(lambda: str(error), f"<the text of this {name} cannot be had>"), MESSAGE_BYTES),
         "stack": clip(
             _said(lambda: "".join(traceback.format_exception(error)), "<the trace cannot be had>"), STACK_BYTES
         ),
@@ -62,6 +62,6 @@ def clip(text: str, budget: int) -> str:
 def _said(ask: Callable[[], str], otherwise: str) -> str:
     # An exception's __str__ is foreign code: what it raises, SystemExit included, must not replace the job's own end.
     try:
-        return str(ask())
+        return str.__str__(ask())  # the plain text, also where a class of its own came back
     except BaseException:
         return otherwise

@@ -6,10 +6,11 @@ thread of its own, or awaited. Nothing here knows what a job is.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import bson
 from bson.codec_options import DEFAULT_CODEC_OPTIONS, CodecOptions, DatetimeConversion
@@ -211,14 +212,18 @@ class CollectionJobs:
         self._ensured: set[str] = set()
         self._clock = ServerClock(self._server_time)
 
-    def through(self, wrap: Callable[[Call], Call]) -> CollectionJobs:
+    def through(self, wrap: Callable[[Call], Call]) -> Self:
         """The same collection with its calls made in another way."""
-        return type(self)(self._collection, wrap(self._call))
+        other = copy.copy(self)
+        other._call = wrap(self._call)
+        other._clock = ServerClock(other._server_time)
+        return other
 
     def _prepared(self, collection: Any) -> Any:
         """The collection with the promises of this class, whatever its client's defaults."""
         return collection.with_options(
-            codec_options=self.codec,
+            # Text of other programs that is no UTF-8 must not make the reads of many jobs fail.
+            codec_options=self.codec.with_options(unicode_decode_error_handler="replace"),
             write_concern=WriteConcern("majority"),
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern(),  # the server's own: a change stream takes no other
@@ -350,6 +355,9 @@ def codec_of(options: Any) -> Codec:
     return cast(
         Codec,
         own.with_options(
-            document_class=dict, tz_aware=True, tzinfo=UTC, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+            document_class=dict,
+            tz_aware=True,
+            tzinfo=UTC,
+            datetime_conversion=DatetimeConversion.DATETIME_AUTO,
         ),
     )

@@ -84,7 +84,7 @@ class Listening:
         self._more = True
         self._unannounced = False
         self._failures = 0
-        self._refused: set[Any] = set()
+        self._refused: list[Any] = []
         self._unanswered: list[tuple[Any, datetime]] = []
         self._trouble: Exception | None = None
 
@@ -209,7 +209,9 @@ class Listening:
         """Claims and runs candidates one after another; ends early with an ending that could not be written."""
         inside.set(self)
         while self._accepting:
-            if (id := self._candidates.take()) is None:
+            try:
+                id = self._candidates.take()
+            except IndexError:
                 return None
             if self._more and len(self._candidates) < self._concurrency:
                 self._loop.call_soon_threadsafe(self._wake.set)
@@ -234,7 +236,7 @@ class Listening:
                 if at is not None:
                     self._unanswered.append((id, at))
                 raise
-            self._refused.add(id)
+            self._refused.append(id)
             logger.error("job %s cannot be claimed and is left alone from now on: %s", id, error)
         except Exception as error:
             # There was an answer, so the job is ours, but the collection's codec cannot read it.

@@ -212,7 +212,8 @@ class Queue:
 
         Args:
             id: The job. ``matched_count`` of the result is 0 when there is none.
-            values: The fields and their new values. ``"_id"`` and ``"status"`` are fields like any other.
+            values: The fields, at most 1,000, and their new values. ``"_id"`` and ``"status"`` are fields like any
+                other.
             session: Updates in this session's transaction.
 
         Raises:

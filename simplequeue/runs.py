@@ -58,15 +58,14 @@ async def finish(jobs: Jobs, ending: Ending) -> bool:
     if ending.at is None:
         ending.at = await jobs.now()
     if ending.error is None:
-        result = await jobs.update_one(*commands.complete(ending.job, ending.at))
-    else:
+        return (await jobs.update_one(*commands.complete(ending.job, ending.at))).matched_count == 1
+    for error in (ending.error, minimal(ending.error)):
         try:
-            result = await jobs.update_one(*commands.fail(ending.job, ending.error, ending.at))
+            return (await jobs.update_one(*commands.fail(ending.job, error, ending.at))).matched_count == 1
         except OperationFailure as refusal:
             if refusal.code not in REFUSED_DOCUMENT:
                 raise
-            result = await jobs.update_one(*commands.fail(ending.job, minimal(ending.error), ending.at))
-    return result.matched_count == 1
+    return (await jobs.update_one(*commands.fail(ending.job, None, ending.at))).matched_count == 1
 
 
 async def unanswered(jobs: Jobs, claims: Sequence[tuple[Any, datetime]]) -> list[Any]:
@@ -75,6 +74,6 @@ async def unanswered(jobs: Jobs, claims: Sequence[tuple[Any, datetime]]) -> list
     They look claimed by us, but another listener may have written the same millisecond. A job is never run twice on a
     guess, so they stay as they are.
     """
-    at = dict(claims)
-    found = await jobs.find({"_id": {"$in": list(at)}, "status": "running"}, fields=("_id", "started_at"))
-    return [document["_id"] for document in found if document.get("started_at") == at[document["_id"]]]
+    ids = [id for id, _ in claims]
+    found = await jobs.find({"_id": {"$in": ids}, "status": "running"}, fields=("_id", "started_at"))
+    return [document["_id"] for document in found if (document["_id"], document.get("started_at")) in claims]
