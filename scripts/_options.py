@@ -24,9 +24,10 @@ from pymongo.database import Database
 from pymongo.errors import ConfigurationError
 
 from simplequeue import Queue, create_queue
+from simplequeue.collection import CollectionJobs
 from simplequeue.job import Document
-from simplequeue.jobs import CollectionJobs, blocking, run
-from simplequeue.queue import known_id
+from simplequeue.jobs import blocking, run
+from simplequeue.operations import known_id
 from simplequeue_scripts._arguments import Text
 from simplequeue_scripts._trouble import explained
 

@@ -10,7 +10,7 @@ import click
 from pymongo.collection import Collection
 
 from simplequeue import Queue, commands
-from simplequeue.queue import SWEEP_BATCH
+from simplequeue.operations import SWEEP_BATCH
 from simplequeue.states import ENDED
 from simplequeue_scripts._arguments import Duration, Moment
 from simplequeue_scripts._as_json import iso, show_json

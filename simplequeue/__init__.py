@@ -1,7 +1,7 @@
 """Background jobs on the MongoDB you already run: add, listen, get, update, cancel, sweep."""
 
+from simplequeue.collection import IndexConflictError, UnsupportedServerError
 from simplequeue.job import Job
-from simplequeue.jobs import IndexConflictError
 from simplequeue.listener import AsyncListener, Listener
 from simplequeue.payload import PayloadError
 from simplequeue.queue import AsyncQueue, Queue, create_queue
@@ -16,5 +16,6 @@ __all__ = [
     "PayloadError",
     "Queue",
     "Status",
+    "UnsupportedServerError",
     "create_queue",
 ]

@@ -14,8 +14,9 @@ from weakref import WeakKeyDictionary
 
 from pymongo.results import DeleteResult, UpdateResult
 
+from simplequeue.collection import CollectionJobs
 from simplequeue.job import Document
-from simplequeue.jobs import Call, CollectionJobs, NoChangeStreamError, Room, Session, Sort, Stream
+from simplequeue.jobs import Call, NoChangeStreamError, Room, Session, Sort, Stream
 from simplequeue.payload import cut
 
 # mongomock's find_one_and_update is not atomic: four threads made 610 claims of 300 jobs. One lock per store, since

@@ -9,7 +9,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from simplequeue.jobs import CollectionJobs, Jobs, threaded
+from simplequeue.collection import CollectionJobs
+from simplequeue.jobs import Jobs, threaded
 from simplequeue.listen import Listening
 from simplequeue.payload import PayloadError, checked_action, checked_count
 from simplequeue.slots import Handler, Slots, TaskSlots, ThreadSlots, checked_handler

@@ -1,6 +1,6 @@
-"""The queue: what can be done with a job from outside its run, once; and its two fronts.
+"""The two fronts of the queue, one line a method, and the way to make one.
 
-The functions are decisions over ``Jobs``. ``Queue`` and ``AsyncQueue`` pass each call on, one line a method.
+``operations`` has what each call decides.
 """
 
 from __future__ import annotations
@@ -8,116 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, overload
-from uuid import UUID
 
-import bson
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.results import DeleteResult, UpdateResult
 
-from simplequeue import commands, payload
+from simplequeue import operations
+from simplequeue.collection import CollectionJobs
 from simplequeue.in_memory import InMemoryJobs, locked
-from simplequeue.job import Job, job_from, new_document
-from simplequeue.jobs import CollectionJobs, Jobs, Room, Session, blocking, native, run
+from simplequeue.job import Job
+from simplequeue.jobs import blocking, native, run
 from simplequeue.listener import AsyncListener, Listener
-from simplequeue.payload import PayloadError
 from simplequeue.slots import Handler
-
-SWEEP_BATCH = 1_000
-
-
-async def add(jobs: Jobs, action: str, data: Mapping[str, Any] | None, session: Session | None) -> Job:
-    """Stores one new job."""
-    checked = payload.checked_action(action), payload.checked_data(data, jobs.codec)
-    document = new_document(*checked, await jobs.now())
-    await jobs.insert_one(document, session=session)
-    return job_from(document)
-
-
-async def add_many(
-    jobs: Jobs, items: Iterable[tuple[str, Mapping[str, Any] | None]], session: Session | None
-) -> list[Job]:
-    """Stores new jobs, in order, after all have been checked."""
-    checked = [_checked_item(item, f"jobs[{index}]", jobs) for index, item in enumerate(items)]
-    if not checked:
-        return []
-    now = await jobs.now()
-    documents = [new_document(action, data, now) for action, data in checked]
-    await jobs.insert_many(documents, session=session)
-    return [job_from(document) for document in documents]
-
-
-async def get(jobs: Jobs, id: object) -> Job | None:
-    """Reads one job."""
-    if (known := known_id(id)) is None:
-        return None
-    document = await jobs.find_one({"_id": known})
-    return None if document is None else job_from(document)
-
-
-async def update(jobs: Jobs, id: object, values: Mapping[str, Any], session: Session | None) -> UpdateResult:
-    """Sets fields of one job's data, unless the job would outgrow what can still be ended."""
-    checked = payload.checked_values(values, jobs.codec)
-    if (known := known_id(id)) is None:
-        return UpdateResult({"n": 0, "nModified": 0}, acknowledged=True)
-    size = len(bson.encode(checked, codec_options=jobs.codec))
-    room = Room("data", checked, size, payload.MAX_DATA_BYTES)
-    result = await jobs.update_one(*commands.set_data(known, checked, await jobs.now()), room=room, session=session)
-    if result.matched_count == 0 and await jobs.find_one({"_id": known}, fields=("_id",), session=session):
-        raise PayloadError(
-            "data", f"of job {known} would take more than {payload.MAX_DATA_BYTES:,} bytes with these values"
-        )
-    return result
-
-
-async def cancel(jobs: Jobs, id: object, session: Session | None) -> Job | None:
-    """Ends one job that nobody has claimed."""
-    if (known := known_id(id)) is None:
-        return None
-    document = await jobs.find_one_and_update(*commands.cancel(known, await jobs.now()), session=session)
-    return None if document is None else job_from(document)
-
-
-async def sweep(jobs: Jobs, before: datetime | None, limit: int | None) -> DeleteResult:
-    """Deletes ended jobs, oldest first, in batches that repeat the condition they were read with."""
-    left = None if limit is None else payload.checked_count(limit, "limit")
-    now = await jobs.now()
-    ended = commands.ended_before(now if before is None else payload.checked_time(before, "before"))
-    await jobs.ensure_index(commands.ENDED_BEFORE)
-    deleted = 0
-    while True:
-        size = SWEEP_BATCH if left is None else min(SWEEP_BATCH, left - deleted)
-        batch = await jobs.find(ended, fields=("_id",), sort=(("finished_at", 1),), limit=size) if size else []
-        if batch:
-            # Left to itself the server walks over all ended jobs for the first batch: 300,000 instead of 1,000.
-            result = await jobs.delete_many({"_id": {"$in": [job["_id"] for job in batch]}, **ended}, hint="_id_")
-            deleted += result.deleted_count
-        if len(batch) < SWEEP_BATCH:
-            return DeleteResult({"n": deleted}, acknowledged=True)
-
-
-def known_id(id: object) -> str | None:
-    """Gives an id in the form it is stored in, or None for what cannot be one, which is then simply not found.
-
-    A filter document that came in from outside in the place of an id must never reach the server.
-    """
-    if isinstance(id, UUID):
-        return str(id)
-    if not isinstance(id, str):
-        return None
-    try:
-        return id if str(UUID(id)) == id else None
-    except ValueError:
-        return None
-
-
-def _checked_item(item: object, path: str, jobs: Jobs) -> tuple[str, dict[str, Any]]:
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        raise PayloadError(path, f"expected a pair of action and data, found {item!r:.100}")
-    action, data = item
-    return payload.checked_action(action, f"{path}.action"), payload.checked_data(data, jobs.codec, f"{path}.data")
 
 
 class Queue:
@@ -150,7 +54,7 @@ class Queue:
             TypeError: ``session`` on mongomock, which has no transactions.
             pymongo.errors.PyMongoError: The server could not be reached, or refused.
         """
-        return run(add(self._jobs, action, data, session))
+        return run(operations.add(self._jobs, action, data, session))
 
     def add_many(
         self, jobs: Iterable[tuple[str, Mapping[str, Any] | None]], *, session: ClientSession | None = None
@@ -171,7 +75,7 @@ class Queue:
             PayloadError: As for ``add``; ``.path`` begins with ``jobs[n]``.
             pymongo.errors.PyMongoError: The server could not be reached, or refused.
         """
-        return run(add_many(self._jobs, jobs, session))
+        return run(operations.add_many(self._jobs, jobs, session))
 
     def listen(
         self,
@@ -203,7 +107,7 @@ class Queue:
 
     def get(self, id: str) -> Job | None:
         """Reads a job; None when there is none of this id, or it is no UUID."""
-        return run(get(self._jobs, id))
+        return run(operations.get(self._jobs, id))
 
     def update(self, id: str, values: Mapping[str, Any], *, session: ClientSession | None = None) -> UpdateResult:
         """Sets top-level fields of a job's ``data``, whatever its state, and leaves the others alone.
@@ -221,7 +125,7 @@ class Queue:
                 would take more than 16,000,000 bytes afterwards. Nothing was changed.
             pymongo.errors.PyMongoError: The server could not be reached, or refused.
         """
-        return run(update(self._jobs, id, values, session))
+        return run(operations.update(self._jobs, id, values, session))
 
     def cancel(self, id: str, *, session: ClientSession | None = None) -> Job | None:
         """Cancels a job that is still queued; None when there is none, or it was claimed or has ended.
@@ -235,7 +139,7 @@ class Queue:
         Raises:
             pymongo.errors.PyMongoError: The server could not be reached, or refused.
         """
-        return run(cancel(self._jobs, id, session))
+        return run(operations.cancel(self._jobs, id, session))
 
     def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> DeleteResult:
         """Deletes jobs that ended at or before a time, oldest first. Queued and running ones stay.
@@ -251,7 +155,7 @@ class Queue:
             PayloadError: ``before`` is naive or no datetime, or ``limit`` no whole number of at least 1.
             pymongo.errors.PyMongoError: The server could not be reached, or refused.
         """
-        return run(sweep(self._jobs, before, limit))
+        return run(operations.sweep(self._jobs, before, limit))
 
 
 class AsyncQueue:
@@ -264,13 +168,13 @@ class AsyncQueue:
         self, action: str, data: Mapping[str, Any] | None = None, *, session: AsyncClientSession | None = None
     ) -> Job:
         """Adds a job for any listener to take, as ``Queue.add`` does."""
-        return await add(self._jobs, action, data, session)
+        return await operations.add(self._jobs, action, data, session)
 
     async def add_many(
         self, jobs: Iterable[tuple[str, Mapping[str, Any] | None]], *, session: AsyncClientSession | None = None
     ) -> list[Job]:
         """Adds jobs in one go, as ``Queue.add_many`` does."""
-        return await add_many(self._jobs, jobs, session)
+        return await operations.add_many(self._jobs, jobs, session)
 
     async def listen(
         self,
@@ -289,21 +193,21 @@ class AsyncQueue:
 
     async def get(self, id: str) -> Job | None:
         """Reads a job, as ``Queue.get`` does."""
-        return await get(self._jobs, id)
+        return await operations.get(self._jobs, id)
 
     async def update(
         self, id: str, values: Mapping[str, Any], *, session: AsyncClientSession | None = None
     ) -> UpdateResult:
         """Sets top-level fields of a job's ``data``, as ``Queue.update`` does."""
-        return await update(self._jobs, id, values, session)
+        return await operations.update(self._jobs, id, values, session)
 
     async def cancel(self, id: str, *, session: AsyncClientSession | None = None) -> Job | None:
         """Cancels a job that is still queued, as ``Queue.cancel`` does."""
-        return await cancel(self._jobs, id, session)
+        return await operations.cancel(self._jobs, id, session)
 
     async def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> DeleteResult:
         """Deletes jobs that ended at or before a time, as ``Queue.sweep`` does."""
-        return await sweep(self._jobs, before, limit)
+        return await operations.sweep(self._jobs, before, limit)
 
 
 @overload

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from simplequeue.jobs import CollectionJobs, blocking, native
+from simplequeue.collection import CollectionJobs
+from simplequeue.jobs import blocking, native
 from simplequeue.queue import AsyncQueue, Queue
 
 Hook = Callable[[str, int], None]

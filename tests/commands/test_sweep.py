@@ -10,7 +10,7 @@ import pytest
 from pymongo.database import Database
 
 from simplequeue import Queue
-from simplequeue.queue import SWEEP_BATCH
+from simplequeue.operations import SWEEP_BATCH
 from simplequeue.states import ENDED, Status
 from simplequeue_scripts.sweep import batches
 from tests.commands.conftest import Shell, documents
@@ -97,7 +97,7 @@ def test_it_goes_by_the_servers_clock(shell: Shell, db: Db, monkeypatch: pytest.
     async def now(self: object) -> datetime:
         return server
 
-    monkeypatch.setattr("simplequeue.jobs.CollectionJobs.now", now)
+    monkeypatch.setattr("simplequeue.collection.CollectionJobs.now", now)
     (swept,) = documents(shell("sweep", "--older-than", "1d", "--json"))
     assert swept == {"before": "2039-12-31T00:00:00.000Z", "deleted": 0}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 import time
@@ -16,7 +17,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
-from simplequeue import Status, create_queue
+from simplequeue import IndexConflictError, Status, UnsupportedServerError, create_queue
 from simplequeue.embedded import Mongod
 from tests.cells import blocking_on_mongod, native_on_mongod
 from tests.hooks import Hooks
@@ -178,3 +179,24 @@ def test_a_server_that_was_killed_and_started_again_is_taken_up_again(tmp_path: 
                     until(ended(client.test.job, [late.id]))
                     assert listener.stop(30)
     assert [job.id for job in seen.jobs] == [held.id, late.id]
+
+
+def test_a_server_that_is_too_old_says_so_at_listen(
+    own_db: Database[dict[str, Any]], fail_command: FailCommand
+) -> None:
+    queue = create_queue(own_db)
+    # 67, CannotCreateIndex: what servers before 6.0 answer to the partial filters of our indexes.
+    with fail_command(["createIndexes"], 1, errorCode=67), pytest.raises(UnsupportedServerError, match=r"MongoDB 6\.0"):
+        queue.listen(print)
+    with fail_command(["createIndexes"], 1, errorCode=67), pytest.raises(UnsupportedServerError, match="ended_before"):
+        queue.sweep()
+
+
+def test_an_index_of_another_shape_in_the_place_of_ours_is_named_with_the_remedy(db: Database[dict[str, Any]]) -> None:
+    db.job.create_index([("action", 1)], name="which_plain_job_is_next")
+    with pytest.raises(
+        IndexConflictError, match=r"'which_plain_job_is_next' of collection 'job'.*dropIndex"
+    ) as conflict:
+        create_queue(db).listen(print)
+    assert conflict.value.index == "which_plain_job_is_next"
+    assert str(pickle.loads(pickle.dumps(conflict.value))) == str(conflict.value)

@@ -11,8 +11,8 @@ import pytest
 from pymongo.database import Database
 
 from simplequeue import Job, Queue, Status, create_queue
-from simplequeue.jobs import CollectionJobs
-from simplequeue.queue import cancel, sweep, update
+from simplequeue.collection import CollectionJobs
+from simplequeue.operations import cancel, sweep, update
 from simplequeue.runs import Ending, claim, finish
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

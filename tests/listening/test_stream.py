@@ -11,7 +11,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from simplequeue import create_queue
-from simplequeue.jobs import CollectionJobs, blocking
+from simplequeue.collection import CollectionJobs
+from simplequeue.jobs import blocking
 from simplequeue.queue import Queue
 from tests.hooks import Hooks
 from tests.listening.conftest import FailCommand

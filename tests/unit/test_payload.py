@@ -27,7 +27,7 @@ from bson.son import SON
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from simplequeue.jobs import codec_of
+from simplequeue.collection import codec_of
 from simplequeue.payload import (
     MAX_ACTION_BYTES,
     MAX_DATA_BYTES,

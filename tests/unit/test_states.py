@@ -105,7 +105,7 @@ def imported_by(module: str) -> Iterator[str]:
                 yield from (str(arg.value) for arg in node.args if isinstance(arg, ast.Constant))
 
 
-@pytest.mark.parametrize("module", ["states", "payload", "failure", "job", "commands", "runs", "queue"])
+@pytest.mark.parametrize("module", ["states", "payload", "failure", "job", "commands", "runs", "operations"])
 def test_a_module_that_decides_neither_waits_nor_asks_a_clock(module: str) -> None:
     imported = set(imported_by(f"simplequeue.{module}"))
     assert imported

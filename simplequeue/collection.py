@@ -1,0 +1,222 @@
+"""The calls on a collection of the driver, sync or async.
+
+Here lives what is made of a driver's answers and errors, and the promises that hold whatever the client's defaults are:
+a majority acknowledges writes, the primary answers reads.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Self, cast
+
+from bson.codec_options import DEFAULT_CODEC_OPTIONS, CodecOptions, DatetimeConversion
+from pymongo import ReadPreference, ReturnDocument, WriteConcern
+from pymongo.errors import OperationFailure
+from pymongo.read_concern import ReadConcern
+from pymongo.results import DeleteResult, UpdateResult
+
+from simplequeue.clock import ServerClock
+from simplequeue.commands import Index
+from simplequeue.job import Document
+from simplequeue.jobs import Call, NoChangeStreamError, Room, Session, Sort, Stream, StreamEndedError
+from simplequeue.payload import Codec
+
+STREAM_WAIT_MS = 1_000
+"""How long one read of a change stream waits on the server. It bounds how long a stopped reader lingers."""
+
+INDEX_CONFLICTS = frozenset((85, 86))
+"""IndexOptionsConflict, IndexKeySpecsConflict."""
+
+NO_CHANGE_STREAMS = frozenset((13, 115, 303, 40324, 40573))
+"""Unauthorized, CommandNotSupported, FeatureNotSupported, unknown stage, "only supported on replica sets"."""
+
+
+CANNOT_CREATE_INDEX = 67
+
+
+class IndexConflictError(RuntimeError):
+    """Says that the collection has another index under a name or on keys that this one needs.
+
+    Attributes:
+        index: The name of the index that could not be made.
+    """
+
+    def __init__(self, index: str, collection: str, reason: str) -> None:
+        super().__init__(index, collection, reason)
+        self.index = index
+
+    def __str__(self) -> str:
+        index, collection, reason = self.args
+        return (
+            f"index {index!r} of collection {collection!r} cannot be made: {reason}. An index of an earlier version or "
+            f"of somebody else is in its place; drop that one (db.{collection}.dropIndex(...)) and try again"
+        )
+
+
+class UnsupportedServerError(RuntimeError):
+    """Says that the server is older than MongoDB 6.0, whose partial indexes this package is built on."""
+
+
+class CollectionJobs:
+    """The calls on a collection of the driver; one class for its sync and its async half, which differ in ``call``.
+
+    Args:
+        collection: A ``Collection`` or ``AsyncCollection``.
+        call: How to make a call on it.
+    """
+
+    def __init__(self, collection: Any, call: Call) -> None:
+        self.codec = codec_of(collection.codec_options)
+        self._collection = self._prepared(collection)
+        self._call = call
+        self._ensured: set[str] = set()
+        self._clock = ServerClock(self._server_time)
+
+    def through(self, wrap: Callable[[Call], Call]) -> Self:
+        """The same collection with its calls made in another way."""
+        other = copy.copy(self)
+        other._call = wrap(self._call)
+        other._clock = ServerClock(other._server_time)
+        return other
+
+    def _prepared(self, collection: Any) -> Any:
+        """The collection with the promises of this class, whatever its client's defaults."""
+        return collection.with_options(
+            # Text of other programs that is no UTF-8 must not make the reads of many jobs fail.
+            codec_options=self.codec.with_options(unicode_decode_error_handler="replace"),
+            write_concern=WriteConcern("majority"),
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern(),  # the server's own: a change stream takes no other
+        )
+
+    async def now(self) -> datetime:
+        return await self._clock.now()
+
+    async def insert_one(self, document: Document, *, session: Session | None = None) -> None:
+        await self._call(lambda: self._collection.insert_one(document, session=session))
+
+    async def insert_many(self, documents: list[Document], *, session: Session | None = None) -> None:
+        await self._call(lambda: self._collection.insert_many(documents, session=session))
+
+    async def find_one(
+        self, filter: Document, *, fields: Sequence[str] | None = None, session: Session | None = None
+    ) -> Document | None:
+        return cast(
+            Document | None, await self._call(lambda: self._collection.find_one(filter, fields, session=session))
+        )
+
+    async def find(
+        self,
+        filter: Document,
+        *,
+        fields: Sequence[str] | None = None,
+        sort: Sort | None = None,
+        limit: int = 0,
+        hint: str | None = None,
+    ) -> list[Document]:
+        return cast(
+            list[Document],
+            await self._call(
+                lambda: self._collection.find(filter, fields, sort=sort, limit=limit, hint=hint).to_list()
+            ),
+        )
+
+    async def find_one_and_update(
+        self, filter: Document, update: Document, *, session: Session | None = None
+    ) -> Document | None:
+        return cast(
+            Document | None,
+            await self._call(
+                lambda: self._collection.find_one_and_update(
+                    filter, update, return_document=ReturnDocument.AFTER, session=session
+                )
+            ),
+        )
+
+    async def update_one(
+        self, filter: Document, update: Document, *, room: Room | None = None, session: Session | None = None
+    ) -> UpdateResult:
+        asked = filter if room is None else {**filter, **room.as_filter()}
+        return cast(UpdateResult, await self._call(lambda: self._collection.update_one(asked, update, session=session)))
+
+    async def delete_many(self, filter: Document, *, hint: str | None = None) -> DeleteResult:
+        return cast(DeleteResult, await self._call(lambda: self._collection.delete_many(filter, hint=hint)))
+
+    async def ensure_index(self, index: Index) -> None:
+        if index.name in self._ensured:
+            return
+        try:
+            await self._call(
+                lambda: self._collection.create_index(
+                    list(index.keys),
+                    name=index.name,
+                    partialFilterExpression=dict(index.filter),
+                    **({"unique": True} if index.unique else {}),
+                )
+            )
+        except OperationFailure as error:
+            reason = str((error.details or {}).get("errmsg", error))
+            if error.code in INDEX_CONFLICTS:
+                raise IndexConflictError(index.name, self._collection.name, reason) from error
+            if error.code == CANNOT_CREATE_INDEX:
+                raise UnsupportedServerError(
+                    f"index {index.name!r} cannot be made, which needs MongoDB 6.0 or newer: {reason}"
+                ) from error
+            raise
+        self._ensured.add(index.name)
+
+    def forget_indexes(self) -> None:
+        self._ensured.clear()
+
+    async def watch(self, match: Document) -> Stream:
+        # The projection keeps an event small whatever the document holds: one of nearly 16 MB would not fit into an
+        # event beside its own description. Only `_id`, the position in the stream, has to stay.
+        pipeline = [{"$match": match}, {"$project": {"_id": 1}}]
+        try:
+            stream = await self._call(lambda: self._collection.watch(pipeline, max_await_time_ms=STREAM_WAIT_MS))
+        except OperationFailure as error:
+            if error.code in NO_CHANGE_STREAMS:
+                raise NoChangeStreamError(str((error.details or {}).get("errmsg", error))) from error
+            raise
+        return _DriverStream(stream, self._call)
+
+    async def _server_time(self) -> datetime:
+        hello = await self._call(lambda: self._collection.database.command("hello", codec_options=self.codec))
+        return cast(datetime, hello["localTime"])
+
+
+class _DriverStream:
+    def __init__(self, stream: Any, call: Call) -> None:
+        self._stream = stream
+        self._call = call
+
+    async def next(self) -> bool:
+        event = await self._call(self._stream.try_next)
+        if event is None and not self._stream.alive:
+            raise StreamEndedError
+        return event is not None
+
+    async def close(self) -> None:
+        await self._call(self._stream.close)
+
+
+def codec_of(options: Any) -> Codec:
+    """The collection's own codec, with what this package relies on: dicts, and times that know their zone.
+
+    mongomock's codec options are a smaller class of its own; what they lack is as PyMongo has it by default.
+
+    Times beyond what a datetime can hold, which other programs may have stored, read as ``DatetimeMS`` instead of
+    making the whole document unreadable.
+    """
+    own = options if isinstance(options, CodecOptions) else DEFAULT_CODEC_OPTIONS
+    return cast(
+        Codec,
+        own.with_options(
+            document_class=dict,
+            tz_aware=True,
+            tzinfo=UTC,
+            datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+        ),
+    )
