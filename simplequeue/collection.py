@@ -12,15 +12,26 @@ from datetime import UTC, datetime
 from typing import Any, Self, cast
 
 from bson.codec_options import DEFAULT_CODEC_OPTIONS, CodecOptions, DatetimeConversion
-from pymongo import ReadPreference, ReturnDocument, WriteConcern
-from pymongo.errors import OperationFailure
+from pymongo import ReadPreference, ReturnDocument, UpdateMany, UpdateOne, WriteConcern
+from pymongo.errors import BulkWriteError, OperationFailure
 from pymongo.read_concern import ReadConcern
 from pymongo.results import DeleteResult, UpdateResult
 
 from simplequeue.clock import ServerClock
 from simplequeue.commands import Index
 from simplequeue.job import Document
-from simplequeue.jobs import Call, NoChangeStreamError, Room, Session, Sort, Stream, StreamEndedError
+from simplequeue.jobs import (
+    DUPLICATE_KEY,
+    Call,
+    NoChangeStreamError,
+    Room,
+    Session,
+    Sort,
+    Stream,
+    StreamEndedError,
+    Write,
+    Written,
+)
 from simplequeue.payload import Codec
 
 STREAM_WAIT_MS = 1_000
@@ -100,6 +111,16 @@ class CollectionJobs:
     async def insert_many(self, documents: list[Document], *, session: Session | None = None) -> None:
         await self._call(lambda: self._collection.insert_many(documents, session=session))
 
+    async def insert_each(self, documents: list[Document]) -> set[int]:
+        try:
+            await self._call(lambda: self._collection.insert_many(documents, ordered=False))
+        except BulkWriteError as error:
+            refused = _refused(error)
+            if set(refused.values()) - {DUPLICATE_KEY}:
+                raise
+            return set(refused)
+        return set()
+
     async def find_one(
         self, filter: Document, *, fields: Sequence[str] | None = None, session: Session | None = None
     ) -> Document | None:
@@ -115,11 +136,14 @@ class CollectionJobs:
         sort: Sort | None = None,
         limit: int = 0,
         hint: str | None = None,
+        session: Session | None = None,
     ) -> list[Document]:
         return cast(
             list[Document],
             await self._call(
-                lambda: self._collection.find(filter, fields, sort=sort, limit=limit, hint=hint).to_list()
+                lambda: self._collection.find(
+                    filter, fields, sort=sort, limit=limit, hint=hint, session=session
+                ).to_list()
             ),
         )
 
@@ -140,6 +164,15 @@ class CollectionJobs:
     ) -> UpdateResult:
         asked = filter if room is None else {**filter, **room.as_filter()}
         return cast(UpdateResult, await self._call(lambda: self._collection.update_one(asked, update, session=session)))
+
+    async def write(self, writes: Sequence[Write]) -> Written:
+        operations = [(UpdateMany if write.many else UpdateOne)(write.filter, write.update) for write in writes]
+        try:
+            result = await self._call(lambda: self._collection.bulk_write(operations, ordered=False))
+        except BulkWriteError as error:
+            refused = _refused(error)
+            return Written(int((error.details or {})["nMatched"]), refused)
+        return Written(int(result.matched_count), {})
 
     async def delete_many(self, filter: Document, *, hint: str | None = None) -> DeleteResult:
         return cast(DeleteResult, await self._call(lambda: self._collection.delete_many(filter, hint=hint)))
@@ -185,6 +218,14 @@ class CollectionJobs:
     async def _server_time(self) -> datetime:
         hello = await self._call(lambda: self._collection.database.command("hello", codec_options=self.codec))
         return cast(datetime, hello["localTime"])
+
+
+def _refused(error: BulkWriteError) -> dict[int, int]:
+    """The error codes of a bulk by place, unless what failed was not a write but what is known of it."""
+    details = error.details or {}
+    if details.get("writeConcernErrors"):
+        raise error  # applied on the primary, and perhaps not for ever
+    return {int(refusal["index"]): int(refusal["code"]) for refusal in details.get("writeErrors", ())}
 
 
 class _DriverStream:

@@ -12,17 +12,20 @@ from datetime import UTC, datetime
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+from pymongo.errors import DuplicateKeyError
 from pymongo.results import DeleteResult, UpdateResult
 
 from simplequeue.collection import CollectionJobs
 from simplequeue.job import Document
-from simplequeue.jobs import Call, NoChangeStreamError, Room, Session, Sort, Stream
+from simplequeue.jobs import DUPLICATE_KEY, Call, NoChangeStreamError, Room, Session, Sort, Stream, Write, Written
 from simplequeue.payload import cut
 
 # mongomock's find_one_and_update is not atomic: four threads made 610 claims of 300 jobs. One lock per store, since
 # each `database[name]` may be an object of its own.
 _locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
 _locks_lock = threading.Lock()
+
+TYPE_MISMATCH = 14
 
 
 def locked(client: Any) -> Call:
@@ -54,6 +57,18 @@ class InMemoryJobs(CollectionJobs):
         _refuse(session)
         await super().insert_many(documents)
 
+    async def insert_each(self, documents: list[Document]) -> set[int]:
+        def insert_one_by_one() -> set[int]:
+            refused = set()
+            for index, document in enumerate(documents):
+                try:
+                    self._collection.insert_one(document)
+                except DuplicateKeyError:
+                    refused.add(index)
+            return refused
+
+        return cast(set[int], await self._call(insert_one_by_one))
+
     async def find(
         self,
         filter: Document,
@@ -62,7 +77,9 @@ class InMemoryJobs(CollectionJobs):
         sort: Sort | None = None,
         limit: int = 0,
         hint: str | None = None,
+        session: Session | None = None,
     ) -> list[Document]:
+        _refuse(session)
         # mongomock has indexes only for their uniqueness, so there is nothing to hint at.
         return cast(
             list[Document],
@@ -88,6 +105,24 @@ class InMemoryJobs(CollectionJobs):
             return cast(UpdateResult, self._collection.update_one(filter, update))
 
         return cast(UpdateResult, await self._call(update_if_it_fits))
+
+    async def write(self, writes: Sequence[Write]) -> Written:
+        def write_one_by_one() -> Written:
+            matched, refused = 0, {}
+            for index, write in enumerate(writes):
+                for before in list(self._collection.find(write.filter, limit=0 if write.many else 1)):
+                    try:
+                        matched += self._collection.update_one({"_id": before["_id"]}, write.update).matched_count
+                    except DuplicateKeyError:
+                        refused[index] = DUPLICATE_KEY
+                        break
+                    except TypeError:  # what a server calls a type mismatch, met with the document half changed
+                        self._collection.replace_one({"_id": before["_id"]}, before)
+                        refused[index] = TYPE_MISMATCH
+                        break
+            return Written(matched, refused)
+
+        return cast(Written, await self._call(write_one_by_one))
 
     async def delete_many(self, filter: Document, *, hint: str | None = None) -> DeleteResult:
         return await super().delete_many(filter)

@@ -71,6 +71,38 @@ class Room:
         return len(bson.encode(merged, codec_options=codec)) <= self.limit
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One conditional update among several that are sent together.
+
+    Attributes:
+        filter: The evidence the write was decided on.
+        update: What it changes.
+        many: Whether it is for all documents that match, or for one.
+    """
+
+    filter: Document
+    update: Document
+    many: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of several writes.
+
+    Attributes:
+        matched: How many documents they changed, as far as the server counts: one of many that was refused half way
+            counts none.
+        refused: For each write that was refused, by its place, the server's error code.
+    """
+
+    matched: int
+    refused: dict[int, int]
+
+
+DUPLICATE_KEY = 11000
+
+
 class Stream(Protocol):
     """An open change stream."""
 
@@ -98,6 +130,13 @@ class Jobs(Protocol):
 
     async def insert_many(self, documents: list[Document], *, session: Session | None = None) -> None: ...
 
+    async def insert_each(self, documents: list[Document]) -> set[int]:
+        """Inserts what no unique index refuses, and gives the places of the others.
+
+        Raises:
+            PyMongoError: Something else went wrong; some may be stored.
+        """
+
     async def find_one(
         self, filter: Document, *, fields: Sequence[str] | None = None, session: Session | None = None
     ) -> Document | None: ...
@@ -110,6 +149,7 @@ class Jobs(Protocol):
         sort: Sort | None = None,
         limit: int = 0,
         hint: str | None = None,
+        session: Session | None = None,
     ) -> list[Document]: ...
 
     async def find_one_and_update(
@@ -120,6 +160,15 @@ class Jobs(Protocol):
     async def update_one(
         self, filter: Document, update: Document, *, room: Room | None = None, session: Session | None = None
     ) -> UpdateResult: ...
+
+    async def write(self, writes: Sequence[Write]) -> Written:
+        """Makes all writes, in no order, in one call; one that is refused does not stop the others.
+
+        The driver does not repeat a call that holds a write for many: an election surfaces here.
+
+        Raises:
+            PyMongoError: It is not known what became of them, or nothing did.
+        """
 
     async def delete_many(self, filter: Document, *, hint: str | None = None) -> DeleteResult: ...
 

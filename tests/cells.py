@@ -5,7 +5,7 @@ A test is written once, as plain sync code. For an asynchronous queue each call 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +13,26 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from simplequeue import AsyncListener, AsyncQueue, create_queue
-from simplequeue.jobs import threaded
+from simplequeue.collection import CollectionJobs
+from simplequeue.jobs import run, threaded
 from simplequeue.threads import LoopThread, Threads
 
 
 @dataclass
 class Cell:
-    """A queue, and its collection for looking past it."""
+    """A queue, its collection for looking past it, and what decisions run on.
+
+    Attributes:
+        queue: The public queue, with a sync face.
+        jobs: The adapter beneath it.
+        do: Runs a decision over the adapter and gives its result.
+        collection: The raw collection.
+        real: Whether a server is behind it.
+    """
 
     queue: Any
+    jobs: CollectionJobs
+    do: Callable[[Coroutine[Any, Any, Any]], Any]
     collection: Any
     real: bool
 
@@ -51,24 +62,26 @@ class OnLoop:
 
 @contextmanager
 def blocking_on_mongod(db: Any, url: str) -> Iterator[Cell]:
-    yield Cell(create_queue(db), db.job, real=True)
+    queue = create_queue(db)
+    yield Cell(queue, queue._jobs, run, db.job, real=True)
 
 
 @contextmanager
 def blocking_on_mongomock(db: Any, url: str) -> Iterator[Cell]:
-    yield Cell(create_queue(db), db.job, real=False)
+    queue = create_queue(db)
+    yield Cell(queue, queue._jobs, run, db.job, real=False)
 
 
 @contextmanager
 def threaded_on_mongod(db: Any, url: str) -> Iterator[Cell]:
-    with _threaded(db) as queue:
-        yield Cell(queue, db.job, real=True)
+    with _threaded(db, real=True) as cell:
+        yield cell
 
 
 @contextmanager
 def threaded_on_mongomock(db: Any, url: str) -> Iterator[Cell]:
-    with _threaded(db) as queue:
-        yield Cell(queue, db.job, real=False)
+    with _threaded(db, real=False) as cell:
+        yield cell
 
 
 @contextmanager
@@ -76,18 +89,19 @@ def native_on_mongod(db: Any, url: str) -> Iterator[Cell]:
     loop = LoopThread("test-native")
     client = AsyncMongoClient[dict[str, Any]](url)
     try:
-        yield Cell(OnLoop(create_queue(client[db.name]), loop), db.job, real=True)
+        queue = create_queue(client[db.name])
+        yield Cell(OnLoop(queue, loop), queue._jobs, loop.call, db.job, real=True)
     finally:
         loop.call(client.close())
         loop.close()
 
 
 @contextmanager
-def _threaded(db: Any) -> Iterator[OnLoop]:
+def _threaded(db: Any, *, real: bool) -> Iterator[Cell]:
     loop, threads = LoopThread("test-threaded"), Threads("test-threaded-call")
     try:
         jobs = create_queue(db)._jobs.through(lambda call: threaded(call, threads))
-        yield OnLoop(AsyncQueue(jobs), loop)
+        yield Cell(OnLoop(AsyncQueue(jobs), loop), jobs, loop.call, db.job, real)
     finally:
         threads.close()
         loop.close()

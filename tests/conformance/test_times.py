@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -170,7 +171,7 @@ def native_on_mongod(db: Database[Any], url: str) -> Iterator[Cell]:
     client = AsyncMongoClient[dict[str, Any]](url)
     try:
         queue: AsyncQueue = create_queue(client.get_database(db.name, codec_options=db.codec_options))
-        yield Cell(OnLoop(queue, loop), db.job, real=True)
+        yield Cell(OnLoop(queue, loop), queue._jobs, loop.call, db.job, real=True)
     finally:
         loop.call(client.close())
         loop.close()
@@ -184,7 +185,7 @@ ON_MONGOD: tuple[Open, ...] = (blocking_on_mongod, threaded_on_mongod, native_on
 def with_codec(open_cell: Open, db: Database[Any], url: str, codec: Codec) -> Iterator[Cell]:
     """A cell whose database has these options; its collection, for looking past the queue, has the usual ones."""
     with open_cell(db.client.get_database(db.name, codec_options=codec), url) as cell:
-        yield Cell(cell.queue, db.job, real=True)
+        yield replace(cell, collection=db.job)
 
 
 CODECS: dict[str, Codec] = {
@@ -222,7 +223,7 @@ def test_the_options_may_be_the_clients(db: Database[Any], mongo_url: str) -> No
         MongoClient[dict[str, Any]](mongo_url, **options) as client,
         blocking_on_mongod(client[db.name], mongo_url) as cell,
     ):
-        check_a_life(Cell(cell.queue, db.job, real=True))
+        check_a_life(replace(cell, collection=db.job))
 
 
 @pytest.mark.parametrize("aware", [False, True])
@@ -231,8 +232,8 @@ def test_an_in_memory_client_may_be_aware_of_zones_or_not(aware: bool) -> None:
     options: Any = MockCodecOptions  # typed as Any, since it has no types of its own
     plain = client.get_database("mock", codec_options=options(tz_aware=False))
     with blocking_on_mongomock(client.mock, "") as cell:
-        check_a_life(Cell(cell.queue, plain.job, real=False))
-        check_refusals_and_cutoffs(Cell(cell.queue, plain.job, real=False))
+        check_a_life(replace(cell, collection=plain.job))
+        check_refusals_and_cutoffs(replace(cell, collection=plain.job))
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)

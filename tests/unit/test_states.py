@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
 
 import pytest
 
+from durabl_ext import core
 from simplequeue import states
 from simplequeue.states import ENDED, MOVES, Move, Status
 
@@ -92,6 +94,13 @@ def test_a_move_leads_somewhere_else_and_cannot_be_changed() -> None:
         MOVES[0].target = Status.FAILED  # type: ignore[misc]  # that it is refused is the point
 
 
+DECISIONS = [
+    *(f"simplequeue.{name}" for name in ("states", "payload", "failure", "job", "commands", "runs", "operations")),
+    *(f"durabl_ext.{name}" for name in ("options", "job", "outcomes", "errors")),
+    *(f"durabl_ext.core.{module.name}" for module in pkgutil.iter_modules(core.__path__)),
+]
+
+
 def imported_by(module: str) -> Iterator[str]:
     """The top-level names of all modules that a module imports, wherever in it and in whichever form."""
     for node in ast.walk(ast.parse(inspect.getsource(importlib.import_module(module)))):
@@ -105,9 +114,9 @@ def imported_by(module: str) -> Iterator[str]:
                 yield from (str(arg.value) for arg in node.args if isinstance(arg, ast.Constant))
 
 
-@pytest.mark.parametrize("module", ["states", "payload", "failure", "job", "commands", "runs", "operations"])
+@pytest.mark.parametrize("module", DECISIONS)
 def test_a_module_that_decides_neither_waits_nor_asks_a_clock(module: str) -> None:
-    imported = set(imported_by(f"simplequeue.{module}"))
+    imported = set(imported_by(module))
     assert imported
     assert not imported & {"asyncio", "threading", "time", "concurrent", "sched", "signal"}
 

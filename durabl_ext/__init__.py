@@ -1,0 +1,1 @@
+"""Retries, leases, deduplication, priorities and delays on the jobs of ``simplequeue``. Under construction."""

@@ -1,0 +1,1 @@
+"""The decisions of the extension: each once, as coroutines over ``simplequeue.jobs.Jobs``."""

@@ -1,0 +1,44 @@
+"""The indexes of the extension: few and partial, since every one costs every write.
+
+The two dedupe indexes are the whole of deduplication: same field, different filters. A job of scope ``queued+running``
+is in both for as long as it lives, one of scope ``queued`` in the one of its status, so that the server itself refuses
+a second job wherever it comes from, and nothing has to be maintained when a job moves.
+"""
+
+from __future__ import annotations
+
+from simplequeue.commands import ENDED_BEFORE, Index
+from simplequeue.job import Document
+from simplequeue.states import Status
+
+KEY = "durable.dedupe.key"
+SCOPE = "durable.dedupe.scope"
+BOTH = "queued+running"
+
+DUE = Index(
+    "which_job_is_due",
+    (("action", 1), ("durable.priority", 1), ("durable.run_at", 1), ("_id", 1)),
+    {"status": Status.QUEUED.value},
+)
+"""Without it a claim sorts all queued jobs of its actions; without ``_id`` at its end 301 keys instead of 17 for 16."""
+
+EXPIRED = Index("which_runs_have_expired", (("durable.lease_expires_at", 1),), {"status": Status.RUNNING.value})
+"""Without it the reaper reads the whole collection, and so does the look for keys that block a claim."""
+
+
+def _slot(name: str, here: Status, other: Status) -> Index:
+    held: list[Document] = [
+        {"status": here.value, KEY: {"$exists": True}},
+        {"status": other.value, SCOPE: BOTH},
+    ]
+    return Index(name, ((KEY, 1),), {"$or": held}, unique=True)
+
+
+QUEUED_SLOT = _slot("one_queued_job_a_key", Status.QUEUED, Status.RUNNING)
+"""Without it two jobs of one key can wait at once, or one wait beside a run that excludes it."""
+
+RUNNING_SLOT = _slot("one_running_job_a_key", Status.RUNNING, Status.QUEUED)
+"""Without it one user's sync can run twice at once: the promise this product exists for."""
+
+DEDUPE = (QUEUED_SLOT, RUNNING_SLOT)
+ALL = (DUE, EXPIRED, *DEDUPE, ENDED_BEFORE)

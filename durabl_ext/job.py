@@ -1,0 +1,126 @@
+"""A durable job: the base layer's job and what the extension keeps with it.
+
+Here lives the shape of ``durable`` and nothing that moves a job. Absent is absent: None is never stored in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Literal, cast
+
+from durabl_ext.options import Backoff, Request, Scope
+from simplequeue.job import Document, Job, job_from, new_document
+from simplequeue.states import Status
+
+FailureKind = Literal["retries-exhausted", "fatal", "stalled"]
+
+DEFAULT_PRIORITY = 0
+DEFAULT_MAX_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line that a run logged."""
+
+    at: datetime
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurableJob(Job):
+    """Shows a job with what the extension knows of it, as it was when it was read.
+
+    A plain job of the base layer reads as one of priority 0 that was never claimed by the extension.
+
+    Attributes:
+        priority: A lower number runs first.
+        run_at: When it is, or was, due.
+        attempt: Claims that were not released: 1 in the first run, 0 before.
+        max_attempts: After how many attempts it fails for good.
+        backoff: How long it waits between attempts.
+        dedupe_key: The resource it works on, or None.
+        dedupe_scope: How exclusively, or None without a key.
+        failure_kind: Why it failed for good, or None.
+        logs: What its runs logged, oldest first.
+        lease_expires_at: Until when its run is taken to be alive; None when it does not run.
+    """
+
+    priority: int
+    run_at: datetime
+    attempt: int
+    max_attempts: int
+    backoff: Backoff
+    dedupe_key: str | None
+    dedupe_scope: Scope | None
+    failure_kind: FailureKind | None
+    logs: tuple[LogLine, ...]
+    lease_expires_at: datetime | None
+
+
+def new_durable(request: Request, now: datetime) -> Document:
+    """Makes the document of a new queued job."""
+    durable: Document = {
+        "priority": request.priority,
+        "run_at": request.due(now),
+        "attempt": 0,
+        "max_attempts": request.max_attempts,
+        "backoff": backoff_document(request.backoff),
+    }
+    if request.dedupe is not None:
+        durable["dedupe"] = {"key": request.dedupe.key, "scope": request.dedupe.scope}
+    return {**new_document(request.action, request.data, now), "durable": durable}
+
+
+def backoff_document(backoff: Backoff) -> Document:
+    """A backoff as it is stored."""
+    return {"kind": backoff.kind, "delay": backoff.delay, "max_delay": backoff.max_delay}
+
+
+def durable_from(document: Mapping[str, Any]) -> DurableJob:
+    """Reads a stored document.
+
+    A field of a type that this package never writes reads as absent, so that one document spoiled by another program
+    does not stop what reads many.
+    """
+    job = job_from(document)
+    base = {field.name: getattr(job, field.name) for field in fields(Job)}
+    durable = _mapping(document.get("durable"))
+    dedupe = _mapping(durable.get("dedupe"))
+    run_at = durable.get("run_at")
+    return DurableJob(
+        **base,
+        priority=_whole(durable.get("priority"), DEFAULT_PRIORITY),
+        run_at=run_at if isinstance(run_at, datetime) else job.created_at,
+        attempt=_whole(durable.get("attempt"), 0),
+        max_attempts=_whole(durable.get("max_attempts"), DEFAULT_MAX_ATTEMPTS),
+        backoff=_backoff(_mapping(durable.get("backoff"))),
+        dedupe_key=dedupe.get("key"),
+        dedupe_scope=dedupe.get("scope"),
+        failure_kind=durable.get("failure_kind"),
+        logs=tuple(
+            LogLine(line["at"], line["message"])
+            for line in durable.get("logs", ())
+            if isinstance(line, dict) and {"at", "message"} <= line.keys()
+        ),
+        lease_expires_at=durable.get("lease_expires_at") if job.status is Status.RUNNING else None,
+    )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _whole(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+
+
+def _backoff(stored: Mapping[str, Any]) -> Backoff:
+    kind, delay, max_delay = stored.get("kind"), stored.get("delay"), stored.get("max_delay")
+    usual = Backoff()
+    return Backoff(
+        cast(Any, kind) if kind in ("fixed", "exponential") else usual.kind,
+        float(delay) if isinstance(delay, int | float) and delay >= 0 else usual.delay,
+        float(max_delay) if isinstance(max_delay, int | float) and max_delay >= 0 else usual.max_delay,
+    )

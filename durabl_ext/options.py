@@ -1,0 +1,178 @@
+"""What an enqueue may ask for, and what is refused.
+
+Here lives every rule about an option, so that nonsense is an error at the call and can never reach the moment a job
+fails. Nothing here knows of a server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
+
+from simplequeue.payload import Codec, PayloadError, checked_action, checked_data, checked_time, cut
+
+Scope = Literal["queued", "queued+running"]
+BackoffKind = Literal["exponential", "fixed"]
+Coalesce = Literal["latest"]
+Seconds = float | timedelta
+
+MAX_INT = 2**31 - 1
+MAX_KEY_BYTES = 4_096
+MAX_DELAY = timedelta(days=3_660)
+"""Ten years. Longer is a mistake in the unit, and could not be added to every date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Describes one job to enqueue; ``enqueue`` takes the same as arguments.
+
+    Attributes:
+        action: What is to be done; 1 to 1,000 bytes.
+        data: What the handler needs, as for the base layer's ``add``. None means ``{}``.
+        priority: A lower number runs first. Use few different ones: a claim reads one index key for each priority of
+            which jobs are waiting for their time.
+        delay: Seconds, or a timedelta, until it is due; at most ten years. None means no delay.
+        run_at: When it is due, as an aware datetime. None means now; a time in the past does too. Not with ``delay``.
+        max_attempts: How often it may be started before it has failed for good. A release does not count.
+        dedupe_key: Names the one resource the job works on, in 1 to 4,096 bytes. None means no deduplication.
+        dedupe_scope: ``"queued+running"``: no second job of the key while one is queued or runs. ``"queued"``: one may
+            wait behind one that runs.
+        coalesce: ``"latest"``: a job that waits under the key gets this data instead of its own. Only in scope
+            ``"queued"``. None means that the first one's data stays.
+        backoff: How the wait between attempts grows: ``"exponential"`` with jitter, or ``"fixed"``.
+        backoff_delay: Seconds, or a timedelta, before the second attempt.
+        backoff_max_delay: Seconds, or a timedelta, that no wait exceeds.
+    """
+
+    action: str
+    data: Mapping[str, Any] | None = None
+    priority: int = 0
+    delay: Seconds | None = None
+    run_at: datetime | None = None
+    max_attempts: int = 3
+    dedupe_key: str | None = None
+    dedupe_scope: Scope = "queued+running"
+    coalesce: Coalesce | None = None
+    backoff: BackoffKind = "exponential"
+    backoff_delay: Seconds = 1.0
+    backoff_max_delay: Seconds = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long a failed job waits. Times in seconds."""
+
+    kind: BackoffKind = "exponential"
+    delay: float = 1.0
+    max_delay: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dedupe:
+    """The resource a job works on, and how exclusively."""
+
+    key: str
+    scope: Scope
+    latest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An enqueue whose every option has been checked. ``delay`` and ``run_at`` are as asked; the clock is not here."""
+
+    action: str
+    data: dict[str, Any]
+    priority: int
+    delay: timedelta | None
+    run_at: datetime | None
+    max_attempts: int
+    backoff: Backoff
+    dedupe: Dedupe | None
+
+    def due(self, now: datetime) -> datetime:
+        """When the job is due, if it is enqueued now."""
+        if self.run_at is not None:
+            return max(self.run_at, now)
+        return now if self.delay is None else cut(now + self.delay)
+
+
+def checked(asked: Enqueue, codec: Codec, path: str = "") -> Request:
+    """Checks every option of an enqueue.
+
+    Args:
+        asked: What is asked for.
+        codec: The collection's codec options.
+        path: What errors put before the name of an option.
+
+    Raises:
+        PayloadError: An option is not as ``Enqueue`` describes; ``.path`` names it.
+    """
+    if asked.delay is not None and asked.run_at is not None:
+        raise PayloadError(f"{path}delay", "cannot be given together with run_at: one of them says when")
+    return Request(
+        action=checked_action(asked.action, f"{path}action"),
+        data=checked_data(asked.data, codec, f"{path}data"),
+        priority=checked_whole(asked.priority, f"{path}priority", -MAX_INT),
+        delay=None if asked.delay is None else timedelta(seconds=checked_seconds(asked.delay, f"{path}delay")),
+        run_at=None if asked.run_at is None else checked_time(asked.run_at, f"{path}run_at"),
+        max_attempts=checked_whole(asked.max_attempts, f"{path}max_attempts", 1),
+        backoff=_checked_backoff(asked, path),
+        dedupe=_checked_dedupe(asked, path),
+    )
+
+
+def checked_whole(value: object, path: str, least: int) -> int:
+    """Gives back a whole number from ``least`` to 2,147,483,647."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
+        raise PayloadError(path, f"expected a whole number from {least:,} to {MAX_INT:,}, found {value!r}")
+    return int(value)
+
+
+def checked_seconds(value: object, path: str) -> float:
+    """Gives back a duration in seconds, from 0 to ten years."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise PayloadError(path, f"expected a number of seconds or a timedelta, found {value!r}")
+    if not 0 <= seconds <= MAX_DELAY.total_seconds():
+        raise PayloadError(path, f"expected 0 to {MAX_DELAY.total_seconds():,.0f} seconds, found {value!r}")
+    return float(seconds)
+
+
+def checked_key(value: object, path: str) -> str:
+    """Gives back a dedupe key: a non-empty string of at most 4,096 bytes."""
+    if not isinstance(value, str) or not value:
+        raise PayloadError(path, f"expected a non-empty string that names the resource, or None, found {value!r:.100}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise PayloadError(path, "holds a lone surrogate, which is no character UTF-8 can write") from None
+    if size > MAX_KEY_BYTES:
+        raise PayloadError(path, f"takes {size:,} bytes; at most {MAX_KEY_BYTES:,} are allowed. A hash of it would do")
+    return str(value)
+
+
+def _checked_backoff(asked: Enqueue, path: str) -> Backoff:
+    if asked.backoff not in get_args(BackoffKind):
+        raise PayloadError(f"{path}backoff", f"expected 'exponential' or 'fixed', found {asked.backoff!r}")
+    return Backoff(
+        asked.backoff,
+        checked_seconds(asked.backoff_delay, f"{path}backoff_delay"),
+        checked_seconds(asked.backoff_max_delay, f"{path}backoff_max_delay"),
+    )
+
+
+def _checked_dedupe(asked: Enqueue, path: str) -> Dedupe | None:
+    if asked.dedupe_scope not in get_args(Scope):
+        raise PayloadError(
+            f"{path}dedupe_scope", f"expected 'queued' or 'queued+running', found {asked.dedupe_scope!r}"
+        )
+    if asked.coalesce not in (None, "latest"):
+        raise PayloadError(f"{path}coalesce", f"expected None or 'latest', found {asked.coalesce!r}")
+    if asked.coalesce is not None and (asked.dedupe_key is None or asked.dedupe_scope != "queued"):
+        raise PayloadError(f"{path}coalesce", "needs a dedupe_key and dedupe_scope='queued': only there can a job wait")
+    if asked.dedupe_key is None:
+        return None
+    return Dedupe(checked_key(asked.dedupe_key, f"{path}dedupe_key"), asked.dedupe_scope, asked.coalesce == "latest")

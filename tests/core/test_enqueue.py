@@ -1,0 +1,132 @@
+"""Enqueue, in every cell: what is stored, and who gets a key."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durabl_ext.core.settle import How
+from durabl_ext.errors import DedupeScopeConflictError
+from durabl_ext.options import Enqueue
+from simplequeue.job import FIELDS
+from simplequeue.states import Status
+from tests.core.conftest import Core
+
+
+def test_a_job_is_stored_with_its_rules_and_nothing_that_is_absent(core: Core) -> None:
+    id = core.enqueue("mail", {"to": "ada"}, priority=-3, max_attempts=5, backoff="fixed", backoff_delay=2)
+    stored = core.stored(id)
+    assert set(stored) == FIELDS | {"durable"}
+    assert stored["status"] == "queued"
+    assert stored["durable"] == {
+        "priority": -3,
+        "run_at": stored["created_at"],
+        "attempt": 0,
+        "max_attempts": 5,
+        "backoff": {"kind": "fixed", "delay": 2.0, "max_delay": 60.0},
+    }
+    with_key = core.stored(core.enqueue(dedupe_key="k"))
+    assert with_key["durable"]["dedupe"] == {"key": "k", "scope": "queued+running"}
+
+
+def test_a_delay_and_a_time_say_when_it_is_due_and_a_past_time_means_now(core: Core) -> None:
+    delayed = core.get(core.enqueue(delay=timedelta(minutes=5)))
+    assert delayed.run_at == delayed.created_at + timedelta(minutes=5)
+    at = datetime(2100, 1, 1, 12, 0, 0, 999_999, tzinfo=UTC)
+    assert core.get(core.enqueue(run_at=at)).run_at == at.replace(microsecond=999_000)
+    past = core.get(core.enqueue(run_at=datetime(2001, 1, 1, tzinfo=UTC)))
+    assert past.run_at == past.created_at
+
+
+def test_many_are_stored_in_order_and_answered_in_order(core: Core) -> None:
+    ids = core.enqueue_many(
+        Enqueue("a", {"n": 0}),
+        Enqueue("a", {"n": 1}, dedupe_key="k"),
+        Enqueue("b", {"n": 2}, dedupe_key="k"),
+        Enqueue("a", {"n": 3}),
+    )
+    assert [id is None for id in ids] == [False, False, True, False]
+    assert [core.get(id).data["n"] for id in ids if id] == [0, 1, 3]
+    assert core.cell.collection.count_documents({}) == 3
+    assert core.enqueue_many() == []
+
+
+def test_jobs_without_a_key_never_collide(core: Core) -> None:
+    ids = [core.enqueue(), core.enqueue(dedupe_key=None), core.enqueue()]
+    assert len(set(ids)) == 3
+    assert all("dedupe" not in core.stored(id)["durable"] for id in ids)
+
+
+def test_in_the_default_scope_a_key_is_taken_while_its_job_is_queued_and_while_it_runs(core: Core) -> None:
+    first = core.enqueue(dedupe_key="k")
+    assert core.enqueue("another action", dedupe_key="k") is None
+    claimed = core.claim_one()
+    assert core.enqueue(dedupe_key="k") is None
+    core.settle(claimed, "complete")
+    assert core.enqueue(dedupe_key="k") not in (None, first)
+
+
+def test_in_scope_queued_one_may_wait_behind_one_that_runs(core: Core) -> None:
+    core.enqueue(dedupe_key="k", dedupe_scope="queued")
+    assert core.enqueue(dedupe_key="k", dedupe_scope="queued") is None
+    core.claim_one()
+    assert core.enqueue(dedupe_key="k", dedupe_scope="queued") is not None
+    assert core.enqueue(dedupe_key="k", dedupe_scope="queued") is None
+
+
+@pytest.mark.parametrize("how", ["complete", "fail_fatal"])
+def test_a_key_is_free_at_once_when_its_job_has_ended(core: Core, how: How) -> None:
+    core.enqueue(dedupe_key="k")
+    core.settle(core.claim_one(), how)
+    assert core.enqueue(dedupe_key="k") is not None
+
+
+@pytest.mark.parametrize("end", ["cancel", "delete"])
+def test_a_key_is_free_at_once_when_the_base_layer_ends_or_deletes_its_job(core: Core, end: str) -> None:
+    id = core.enqueue(dedupe_key="k")
+    if end == "cancel":
+        assert core.cell.queue.cancel(id) is not None
+    else:
+        core.cell.collection.delete_one({"_id": id})
+    assert core.enqueue(dedupe_key="k") is not None
+
+
+@pytest.mark.parametrize(("held", "asked"), [("queued", "queued+running"), ("queued+running", "queued")])
+@pytest.mark.parametrize("running", [False, True])
+def test_a_key_held_in_the_other_scope_is_an_error_that_names_both(
+    core: Core, held: Any, asked: Any, running: bool
+) -> None:
+    id = core.enqueue(dedupe_key="k", dedupe_scope=held)
+    if running:
+        core.claim_one()
+    with pytest.raises(DedupeScopeConflictError) as conflict:
+        core.enqueue(dedupe_key="k", dedupe_scope=asked)
+    assert (conflict.value.held, conflict.value.asked, conflict.value.holder) == (held, asked, id)
+    assert core.cell.collection.count_documents({}) == 1
+
+
+def test_latest_replaces_the_data_of_the_job_that_waits_and_makes_it_a_new_request(core: Core) -> None:
+    options: Any = {"dedupe_key": "k", "dedupe_scope": "queued"}
+    first = core.enqueue(data={"v": 1}, **options)
+    core.change(first, durable__attempt=2, durable__steps=[1], durable__journal_bytes=9)
+    assert core.enqueue(data={"v": 2}, coalesce="latest", **options) == first
+    stored = core.stored(first)
+    assert stored["data"] == {"v": 2}
+    assert stored["durable"]["attempt"] == 0
+    assert not {"steps", "journal_bytes"} & set(stored["durable"])
+    assert core.enqueue(data={"v": 3}, **options) is None  # without coalesce the waiting one keeps what it has
+    assert core.stored(first)["data"] == {"v": 2}
+
+
+def test_latest_never_changes_what_a_run_was_given(core: Core) -> None:
+    options: Any = {"dedupe_key": "k", "dedupe_scope": "queued", "coalesce": "latest"}
+    first = core.enqueue(data={"v": 1}, **options)
+    core.claim_one()
+    follower = core.enqueue(data={"v": 2}, **options)
+    assert follower not in (None, first)
+    assert core.enqueue(data={"v": 3}, **options) == follower
+    assert core.stored(first)["data"] == {"v": 1}
+    assert core.stored(follower)["data"] == {"v": 3}
+    assert core.get(first).status is Status.RUNNING
