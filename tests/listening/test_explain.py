@@ -124,7 +124,7 @@ def test_a_batch_of_a_sweep_examines_a_key_for_each_job_it_deletes(crowded: Data
     ended = commands.ended_before(NOW - timedelta(minutes=5_000))
     find = {"find": "job", "filter": ended, "projection": {"_id": 1}, "sort": {"finished_at": 1}, "limit": 1_000}
     keys, _documents, stages = explain(crowded, find)
-    assert keys == 1_000
+    assert 1_000 <= keys <= 1_000 + 4  # one more for each status that is merged
     assert "IXSCAN which_jobs_ended_before" in stages
     assert not {"SORT", "COLLSCAN"} & set(stages)
     ids = [document["_id"] for document in crowded.job.find(ended, {"_id": 1}).sort("finished_at", 1).limit(1_000)]

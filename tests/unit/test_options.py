@@ -1,0 +1,113 @@
+"""What an enqueue may ask for, and how long a failed job waits."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durabl_ext.core.backoff import due_again, wait
+from durabl_ext.options import MAX_DELAY, MAX_INT, Backoff, Dedupe, Enqueue, checked
+from simplequeue.collection import codec_of
+from simplequeue.payload import PayloadError
+
+CODEC = codec_of(None)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+AWARE = datetime(2026, 6, 1, 12, 0, 0, 123_456, tzinfo=UTC)
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("action", ["", None, 7, "\ud800"]),
+        ("data", [[], "x", 7, {1: 2}]),
+        ("priority", [0.5, "1", None, True, 2**31, -(2**31)]),
+        ("delay", [-1, NAN, INF, "1", True, timedelta(seconds=-1), MAX_DELAY + timedelta(seconds=1), 1e300, [1]]),
+        ("run_at", [AWARE.replace(tzinfo=None), "now", 7, timedelta(1)]),
+        ("max_attempts", [0, -1, 1.5, "3", None, True, 2**31]),
+        ("dedupe_key", ["", 0, b"x", 7, ["k"], "k" * 4_097, "\ud800"]),
+        ("dedupe_scope", ["", "pending", None, "running"]),
+        ("backoff", ["", "linear", None, 1]),
+        ("backoff_delay", [-1, NAN, INF, "1", None, True]),
+        ("backoff_max_delay", [-1, NAN, INF, "1", None, True]),
+    ],
+)
+def test_nonsense_in_an_option_is_an_error_that_names_it(option: str, values: list[Any]) -> None:
+    for value in values:
+        asked = Enqueue(**{"action": "a", option: value})
+        with pytest.raises(PayloadError) as refused:
+            checked(asked, CODEC, "jobs[2].")
+        assert refused.value.path.startswith(f"jobs[2].{option}"), value
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"delay": 1, "run_at": AWARE}, "delay"),
+        ({"coalesce": "latest"}, "coalesce"),
+        ({"coalesce": "latest", "dedupe_key": "k"}, "coalesce"),
+        ({"coalesce": "first", "dedupe_key": "k", "dedupe_scope": "queued"}, "coalesce"),
+    ],
+)
+def test_options_that_contradict_each_other_are_an_error(options: dict[str, Any], path: str) -> None:
+    with pytest.raises(PayloadError) as refused:
+        checked(Enqueue("a", **options), CODEC)
+    assert refused.value.path == path
+
+
+def test_what_is_left_out_has_the_documented_defaults() -> None:
+    request = checked(Enqueue("a"), CODEC)
+    assert (request.data, request.priority, request.max_attempts) == ({}, 0, 3)
+    assert request.backoff == Backoff("exponential", 1.0, 60.0)
+    assert request.dedupe is None
+    assert request.due(NOW) == NOW
+
+
+def test_a_key_of_two_kilobytes_and_both_scopes_are_accepted() -> None:
+    key = "k" * 2_048
+    assert checked(Enqueue("a", dedupe_key=key), CODEC).dedupe == Dedupe(key, "queued+running")
+    asked = Enqueue("a", dedupe_key=key, dedupe_scope="queued", coalesce="latest")
+    assert checked(asked, CODEC).dedupe == Dedupe(key, "queued", latest=True)
+
+
+def test_a_delay_is_seconds_or_a_timedelta_and_a_past_time_is_now() -> None:
+    assert checked(Enqueue("a", delay=1.5), CODEC).due(NOW) == NOW + timedelta(seconds=1.5)
+    assert checked(Enqueue("a", delay=timedelta(hours=1)), CODEC).due(NOW) == NOW + timedelta(hours=1)
+    assert checked(Enqueue("a", delay=0), CODEC).due(NOW) == NOW
+    assert checked(Enqueue("a", run_at=AWARE), CODEC).due(NOW) == AWARE.replace(microsecond=123_000)
+    assert checked(Enqueue("a", run_at=AWARE), CODEC).due(AWARE + timedelta(days=1)) == AWARE + timedelta(days=1)
+
+
+def test_a_fixed_wait_is_the_same_each_time() -> None:
+    backoff = Backoff("fixed", 5.0, 60.0)
+    assert {wait(backoff, attempt, random.uniform) for attempt in (1, 2, 50)} == {timedelta(seconds=5)}
+    assert wait(Backoff("fixed", 5.0, 2.0), 1, random.uniform) == timedelta(seconds=2)
+
+
+def test_an_exponential_wait_doubles_its_most_and_never_falls_below_its_base() -> None:
+    backoff = Backoff("exponential", 1.0, 60.0)
+    most = [wait(backoff, attempt, lambda low, high: high).total_seconds() for attempt in range(1, 9)]
+    least = {wait(backoff, attempt, lambda low, high: low) for attempt in range(1, 9)}
+    assert most == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert least == {timedelta(seconds=1)}
+
+
+@given(
+    kind=st.sampled_from(["exponential", "fixed"]),
+    delay=st.floats(0, MAX_DELAY.total_seconds()),
+    max_delay=st.floats(0, MAX_DELAY.total_seconds()),
+    attempt=st.sampled_from([0, 1, 2, 47, 1_023, 1_024, 10**6, MAX_INT]),
+    seed=st.integers(),
+)
+def test_no_wait_raises_or_exceeds_its_cap(kind: Any, delay: float, max_delay: float, attempt: int, seed: int) -> None:
+    backoff = Backoff(kind, delay, max_delay)
+    uniform = random.Random(seed).uniform
+    waited = wait(backoff, attempt, uniform)
+    assert timedelta(0) <= waited <= timedelta(seconds=max_delay) + timedelta(microseconds=1)
+    assert waited >= timedelta(seconds=min(delay, max_delay)) - timedelta(microseconds=1)
+    assert due_again(backoff, attempt, NOW, uniform).microsecond % 1000 == 0
