@@ -2,6 +2,7 @@
 
     Exception
     ├── FatalJobError              a handler says: another attempt cannot succeed
+    │   └── JournalTooLarge        the handler's steps return more than a document can keep
     ├── ValueError
     │   └── PayloadError           the caller passed what cannot be stored (from simplequeue)
     └── RuntimeError
@@ -17,7 +18,14 @@ from __future__ import annotations
 from simplequeue.collection import IndexConflictError
 from simplequeue.payload import PayloadError
 
-__all__ = ["BackendClosedError", "DedupeScopeConflictError", "FatalJobError", "IndexConflictError", "PayloadError"]
+__all__ = [
+    "BackendClosedError",
+    "DedupeScopeConflictError",
+    "FatalJobError",
+    "IndexConflictError",
+    "JournalTooLarge",
+    "PayloadError",
+]
 
 
 class FatalJobError(Exception):
@@ -53,3 +61,27 @@ class DedupeScopeConflictError(RuntimeError):
 
 class BackendClosedError(RuntimeError):
     """Says that a backend was used after its shutdown."""
+
+
+class JournalTooLarge(FatalJobError):  # noqa: N818  # the name users know it by
+    """Says that a job's journal, or its document, has no room for one more step. Nothing was written.
+
+    Steps should return ids and references, not what they stand for.
+
+    Attributes:
+        job_id: The job.
+        step: The step's name.
+        size: What the step would add, in encoded bytes.
+        used: What the journal takes already.
+        limit: What it may take.
+    """
+
+    def __init__(self, job_id: str, step: str, size: int, used: int, limit: int) -> None:
+        super().__init__(job_id, step, size, used, limit)
+        self.job_id, self.step, self.size, self.used, self.limit = job_id, step, size, used, limit
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step!r} of job {self.job_id} would add {self.size:,} bytes to a journal of {self.used:,}; it "
+            f"may take {self.limit:,}, and the document must keep room to end: return an id instead of the thing itself"
+        )

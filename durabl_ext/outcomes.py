@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from simplequeue.states import Status
 
@@ -63,6 +65,18 @@ class Renewed:
     """The lease now ends at ``until``."""
 
     until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The journal has this step, or the log its lines; ``stored`` is the step as it is there."""
+
+    stored: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """The job's document has no room for more lines beside what its end needs; they are dropped."""
 
 
 @dataclass(frozen=True, slots=True)

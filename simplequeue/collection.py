@@ -22,9 +22,9 @@ from simplequeue.commands import Index
 from simplequeue.job import Document
 from simplequeue.jobs import (
     DUPLICATE_KEY,
+    AnyRoom,
     Call,
     NoChangeStreamError,
-    Room,
     Session,
     Sort,
     Stream,
@@ -160,7 +160,7 @@ class CollectionJobs:
         )
 
     async def update_one(
-        self, filter: Document, update: Document, *, room: Room | None = None, session: Session | None = None
+        self, filter: Document, update: Document, *, room: AnyRoom | None = None, session: Session | None = None
     ) -> UpdateResult:
         asked = filter if room is None else {**filter, **room.as_filter()}
         return cast(UpdateResult, await self._call(lambda: self._collection.update_one(asked, update, session=session)))

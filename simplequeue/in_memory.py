@@ -17,7 +17,7 @@ from pymongo.results import DeleteResult, UpdateResult
 
 from simplequeue.collection import CollectionJobs
 from simplequeue.job import Document
-from simplequeue.jobs import DUPLICATE_KEY, Call, NoChangeStreamError, Room, Session, Sort, Stream, Write, Written
+from simplequeue.jobs import DUPLICATE_KEY, AnyRoom, Call, NoChangeStreamError, Session, Sort, Stream, Write, Written
 from simplequeue.payload import cut
 
 # mongomock's find_one_and_update is not atomic: four threads made 610 claims of 300 jobs. One lock per store, since
@@ -93,7 +93,7 @@ class InMemoryJobs(CollectionJobs):
         return await super().find_one_and_update(filter, update)
 
     async def update_one(
-        self, filter: Document, update: Document, *, room: Room | None = None, session: Session | None = None
+        self, filter: Document, update: Document, *, room: AnyRoom | None = None, session: Session | None = None
     ) -> UpdateResult:
         _refuse(session)
 

@@ -40,7 +40,7 @@ class StreamEndedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Asks of an update that a sub-document stays within a size, judged by the server in the update itself.
+    """Asks of an update that a sub-document and its document keep their limits; the server judges it in the update.
 
     A check before the update could be outrun by another update, and a document that has grown to the limit could not
     even be ended.
@@ -50,25 +50,57 @@ class Room:
         values: What the update sets in it.
         size: What the values take, in encoded bytes, as a document of their own.
         limit: What the sub-document may take afterwards.
+        whole: What the document may take afterwards.
     """
 
     field: str
     values: Mapping[str, Any]
     size: int
     limit: int
+    whole: int
 
     def as_filter(self) -> Document:
-        """``size - size of what is replaced + size of what is set <= limit``, as the server computes it."""
+        """``size - size of what is replaced + size of what is set <= limit``, as the server computes it, for both."""
         replaced = [
             {"$subtract": [{"$bsonSize": {key: f"${self.field}.{key}"}}, EMPTY_DOCUMENT_BYTES]} for key in self.values
         ]
-        left = self.limit - (self.size - EMPTY_DOCUMENT_BYTES)
-        return {"$expr": {"$lte": [{"$subtract": [{"$bsonSize": f"${self.field}"}, {"$add": replaced}]}, left]}}
+        added = self.size - EMPTY_DOCUMENT_BYTES
+
+        def within(what: str, limit: int) -> Document:
+            return {"$lte": [{"$subtract": [{"$bsonSize": what}, {"$add": replaced}]}, limit - added]}
+
+        return {"$expr": {"$and": [within(f"${self.field}", self.limit), within("$$ROOT", self.whole)]}}
 
     def fits(self, document: Document, codec: Codec) -> bool:
         """The same, computed here."""
         merged = {**(document.get(self.field) or {}), **self.values}
-        return len(bson.encode(merged, codec_options=codec)) <= self.limit
+        size = len(bson.encode(merged, codec_options=codec))
+        whole = len(bson.encode({**document, self.field: merged}, codec_options=codec))
+        return size <= self.limit and whole <= self.whole
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRoom:
+    """Asks of an update that the whole document leaves room for what has to be written to it later.
+
+    Attributes:
+        adds: What the update adds at most, in encoded bytes.
+        limit: What the document may take afterwards.
+    """
+
+    adds: int
+    limit: int
+
+    def as_filter(self) -> Document:
+        """``size of the document + what is added <= limit``, as the server computes it."""
+        return {"$expr": {"$lte": [{"$bsonSize": "$$ROOT"}, self.limit - self.adds]}}
+
+    def fits(self, document: Document, codec: Codec) -> bool:
+        """The same, computed here."""
+        return len(bson.encode(document, codec_options=codec)) + self.adds <= self.limit
+
+
+AnyRoom = Room | WholeRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +190,7 @@ class Jobs(Protocol):
         """The document as it is after the update, None when none matched."""
 
     async def update_one(
-        self, filter: Document, update: Document, *, room: Room | None = None, session: Session | None = None
+        self, filter: Document, update: Document, *, room: AnyRoom | None = None, session: Session | None = None
     ) -> UpdateResult: ...
 
     async def write(self, writes: Sequence[Write]) -> Written:

@@ -56,11 +56,13 @@ async def update(jobs: Jobs, id: object, values: Mapping[str, Any], session: Ses
     if (known := known_id(id)) is None:
         return UpdateResult({"n": 0, "nModified": 0}, acknowledged=True)
     size = len(bson.encode(checked, codec_options=jobs.codec))
-    room = Room("data", checked, size, payload.MAX_DATA_BYTES)
+    room = Room("data", checked, size, payload.MAX_DATA_BYTES, payload.MAX_DOCUMENT_BYTES)
     result = await jobs.update_one(*commands.set_data(known, checked, await jobs.now()), room=room, session=session)
     if result.matched_count == 0 and await jobs.find_one({"_id": known}, fields=("_id",), session=session):
         raise PayloadError(
-            "data", f"of job {known} would take more than {payload.MAX_DATA_BYTES:,} bytes with these values"
+            "data",
+            f"of job {known} would take more than {payload.MAX_DATA_BYTES:,} bytes with these values, or leave its "
+            "document no room for the job's end",
         )
     return result
 

@@ -17,6 +17,9 @@ from bson.codec_options import CodecOptions
 MAX_DATA_BYTES = 16_000_000
 """A document ends at 16,777,216 bytes; the rest is room for what a job's life adds, so that its end always fits."""
 
+MAX_DOCUMENT_BYTES = 16_777_216 - 200_000
+"""What a document may be filled to while its job lives: its end adds 60,000 bytes of error at most, and some fields."""
+
 MAX_DEPTH = 100
 """The nesting MongoDB documents as supported. (6.0 takes 180 levels, but not in every place a document goes.)"""
 

@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from simplequeue import commands, create_queue
 from simplequeue.jobs import Room, run
-from simplequeue.payload import MAX_DATA_BYTES
+from simplequeue.payload import MAX_DATA_BYTES, MAX_DOCUMENT_BYTES
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 Plan = tuple[int, int, list[str]]
@@ -114,7 +114,7 @@ def test_a_claim_a_cancel_and_both_endings_examine_one_key(crowded: Database[dic
 def test_an_update_examines_one_key_with_its_check_for_room(crowded: Database[dict[str, Any]]) -> None:
     job = create_queue(crowded).add("mail")
     filter, update = commands.set_data(job.id, {"progress": 50}, NOW)
-    room = Room("data", {"progress": 50}, 20, MAX_DATA_BYTES)
+    room = Room("data", {"progress": 50}, 20, MAX_DATA_BYTES, MAX_DOCUMENT_BYTES)
     command = {"update": "job", "updates": [{"q": {**filter, **room.as_filter()}, "u": update}]}
     keys, documents, _stages = explain(crowded, command)
     assert (keys, documents) == (1, 1)
