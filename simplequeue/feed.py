@@ -127,10 +127,11 @@ class Feed:
         while True:
             try:
                 return await self._jobs.watch(self._match)
-            except (PyMongoError, NoChangeStreamError) as error:
+            except Exception as error:  # of the driver, or that no thread can be had: the listener outlives either
                 logger.debug("the change stream cannot be opened: %s", error)
                 self._failures += 1
                 await asyncio.sleep(_delay(self._failures))
+                self._look(True)  # as long as none is open, this is the poll
 
 
 def _delay(failures: int) -> float:

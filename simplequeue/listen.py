@@ -11,8 +11,10 @@ import asyncio
 import contextvars
 import logging
 import random
+import time
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -28,6 +30,7 @@ from simplequeue.jobs import Jobs
 from simplequeue.runs import REFUSED_DOCUMENT, Ending, claim, finish, unanswered, waiting
 from simplequeue.slots import Handler, Invoke, Slots
 from simplequeue.states import Status
+from simplequeue.threads import tell
 
 logger = logging.getLogger("simplequeue")
 
@@ -40,8 +43,19 @@ BACKOFF = 0.1
 BACKOFF_MAX = 10.0
 HINT_WITHOUT_INDEX = 2
 
-inside: contextvars.ContextVar[Listening | None] = contextvars.ContextVar("simplequeue_listening", default=None)
-"""The listening whose handler is running here."""
+KEEP_DOUBTS = 300.0
+"""Seconds for which a claim whose answer was lost is looked for: a request may have been held up on its way."""
+
+
+@dataclass
+class Turn:
+    """A call of a handler. What the handler starts sees it too, also when the call is over."""
+
+    listening: Listening
+    over: bool = False
+
+
+turn_here: contextvars.ContextVar[Turn | None] = contextvars.ContextVar("simplequeue_turn", default=None)
 
 
 class Listening:
@@ -85,7 +99,7 @@ class Listening:
         self._unannounced = False
         self._failures = 0
         self._refused: list[Any] = []
-        self._unanswered: list[tuple[Any, datetime]] = []
+        self._unanswered: list[tuple[Any, datetime, float]] = []
         self._trouble: Exception | None = None
 
     async def start(self) -> None:
@@ -107,12 +121,17 @@ class Listening:
 
     def refuse_inside(self) -> None:
         """Raises in a handler of this listening, which would wait for its own end."""
-        if inside.get() is self:
+        turn = turn_here.get()
+        if turn is not None and turn.listening is self and not turn.over:
             raise RuntimeError("stop() in a handler would wait for that very handler; pass stop(timeout=0)")
 
-    async def stop(self) -> None:
-        """Takes no more jobs."""
+    def accept_no_more(self) -> None:
+        """Takes no more jobs; may be called from any thread."""
         self._accepting = False
+
+    async def stop(self) -> None:
+        """Takes no more jobs and looks for none."""
+        self.accept_no_more()
         for task in self._tasks:
             task.cancel()
 
@@ -207,14 +226,13 @@ class Listening:
 
     async def _work(self, jobs: Jobs, invoke: Invoke) -> tuple[Ending, Exception] | None:
         """Claims and runs candidates one after another; ends early with an ending that could not be written."""
-        inside.set(self)
         while self._accepting:
             try:
                 id = self._candidates.take()
             except IndexError:
                 return None
             if self._more and len(self._candidates) < self._concurrency:
-                self._loop.call_soon_threadsafe(self._wake.set)
+                tell(self._loop, self._wake.set)
             ending = await self._run(jobs, invoke, id)
             if ending is None:
                 continue
@@ -234,7 +252,7 @@ class Listening:
         except PyMongoError as error:
             if not _refused(error):
                 if at is not None:
-                    self._unanswered.append((id, at))
+                    self._unanswered.append((id, at, time.monotonic() + KEEP_DOUBTS))
                 raise
             self._refused.append(id)
             logger.error("job %s cannot be claimed and is left alone from now on: %s", id, error)
@@ -242,9 +260,12 @@ class Listening:
             # There was an answer, so the job is ours, but the collection's codec cannot read it.
             job = job_from({"_id": id, "status": Status.RUNNING, "started_at": at})
             return Ending(job, stored_error(error))
+        except asyncio.CancelledError:
+            logger.error("the loop ended during the claim of job %s; if it is running now, nobody runs it", id)
+            raise
         finally:
             self._candidates.tried(id, lost=job is None)
-        return None if job is None else Ending(job, await _outcome(invoke, self._handler, job))
+        return None if job is None else Ending(job, await self._outcome(invoke, job))
 
     async def _write(self, ending: Ending, jobs: Jobs, invoke: Invoke) -> tuple[Ending, Exception] | None:
         again = ending.at is not None  # then the first attempt may have done it, and this one find it done
@@ -253,6 +274,24 @@ class Listening:
                 logger.warning("job %s was no longer running when its handler ended", ending.job.id)
         except PyMongoError as error:
             return ending, error
+        except asyncio.CancelledError:  # the loop is being closed; what has been done shall be stored all the same
+            with suppress(PyMongoError):
+                await finish(jobs, ending)
+            raise
+        return None
+
+    async def _outcome(self, invoke: Invoke, job: Job) -> StoredError | None:
+        """Calls the handler; whatever it raises, SystemExit and KeyboardInterrupt included, is the job's failure."""
+        turn = Turn(self)
+        turn_here.set(turn)
+        try:
+            if not isinstance(job.data, dict):
+                raise TypeError(f"job {job.id} was stored with data that is no document: {type(job.data).__name__}")
+            await invoke(self._handler, job)
+        except BaseException as error:
+            return stored_error(error)
+        finally:
+            turn.over = True
         return None
 
     def _report(self, error: Exception) -> None:
@@ -264,24 +303,17 @@ class Listening:
             logger.warning("looking for jobs failed, trying again: %s", error)
 
     async def _report_unanswered(self) -> None:
-        claims, self._unanswered = self._unanswered, []
-        for id in await unanswered(self._jobs, claims):
+        ours = await unanswered(self._jobs, [(id, at) for id, at, _ in self._unanswered])
+        now = time.monotonic()
+        for doubt in list(self._unanswered):
+            if doubt[0] in ours or doubt[2] < now:
+                self._unanswered.remove(doubt)
+        for id in ours:
             logger.error(
                 "the answer to the claim of job %s was lost; it is running since that moment, but not here. "
                 "Unless another listener has it, nobody does: look at it before deciding what to do",
                 id,
             )
-
-
-async def _outcome(invoke: Invoke, handler: Handler, job: Job) -> StoredError | None:
-    """Calls the handler; whatever it raises, SystemExit and KeyboardInterrupt included, is the job's failure."""
-    try:
-        if not isinstance(job.data, dict):
-            raise TypeError(f"job {job.id} was stored with data that is no document: {type(job.data).__name__}")
-        await invoke(handler, job)
-    except BaseException as error:
-        return stored_error(error)
-    return None
 
 
 def _refused(error: Exception) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterable
 from datetime import timedelta
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +16,7 @@ from simplequeue.jobs import Jobs, threaded
 from simplequeue.listen import Listening
 from simplequeue.payload import PayloadError, checked_action, checked_count
 from simplequeue.slots import Handler, Slots, TaskSlots, ThreadSlots, checked_handler
-from simplequeue.threads import LoopThread, Threads
+from simplequeue.threads import Latch, LoopThread, Threads
 
 LEAVE_TIMEOUT = 30.0
 """Seconds that leaving a ``with`` block waits for handlers."""
@@ -38,27 +40,35 @@ class Listener:
         poll_interval: float | timedelta | None,
     ) -> None:
         options = _checked(handler, actions, concurrency, poll_interval)
-        self._stopped = threading.Event()
-        self._drained = threading.Event()
-        self._lock = threading.Lock()
-        self._closer: threading.Thread | None = None
+        self._process = os.getpid()
+        self._asked: SimpleQueue[None] = SimpleQueue()
+        self._stopped, self._drained = Latch(), Latch()
         self._thread = LoopThread("simplequeue-listener")
         self._calls = Threads("simplequeue-call")
+        slots = ThreadSlots(jobs)
+        begun: list[Listening] = []
         try:
             looking = jobs.through(lambda call: threaded(call, self._calls))
-            self._listening = self._thread.call(_begun(looking, ThreadSlots(jobs), options))
+            self._thread.call(_begin(begun, looking, slots, options))
+            self._listening = begun[0]
+            # There from the start, so that stop() needs neither a lock nor a new thread and works in a signal handler.
+            threading.Thread(target=self._close, name="simplequeue-close", daemon=True).start()
         except BaseException:
+            for listening in begun:
+                listening.accept_no_more()
+            slots.close()
             self._release()
             raise
 
-    def stop(self, timeout: float | None = None) -> bool:
+    def stop(self, timeout: float | timedelta | None = None) -> bool:
         """Takes no more jobs and waits for those that run.
 
         An end that could not be stored so far is tried until then; what is not stored by then leaves its job running,
         and an error in the log says so.
 
         Args:
-            timeout: Seconds to wait. None means without limit. Handlers that take longer go on, in daemon threads.
+            timeout: Seconds, or a timedelta, to wait. None means without limit. Handlers that take longer go on, in
+                daemon threads.
 
         Returns:
             True when every handler has finished.
@@ -66,28 +76,30 @@ class Listener:
         Raises:
             RuntimeError: Called without a timeout by a handler, which would wait for itself.
         """
-        if timeout is None:
+        seconds = _checked_timeout(timeout)
+        if seconds is None:
             self._listening.refuse_inside()
-        with self._lock:
-            if self._closer is None:
-                self._thread.call(self._listening.stop())
-                self._closer = threading.Thread(target=self._close, name="simplequeue-close", daemon=True)
-                self._closer.start()
-        if not (finished := self._drained.wait(timeout)):
-            self._thread.tell(self._listening.give_up)
-        self._stopped.set()
-        return finished
+        if os.getpid() != self._process:
+            return True  # a forked child has no part in what the parent runs
+        try:
+            self._asked.put(None)
+            finished = self._drained.wait(seconds)
+            if not finished:
+                self._thread.tell(self._listening.give_up)
+            return finished
+        finally:
+            self._stopped.set()
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Waits until somebody has stopped the listener: a worker's main line.
 
         Args:
-            timeout: Seconds to wait. None means without limit.
+            timeout: Seconds, or a timedelta, to wait. None means without limit.
 
         Returns:
             True when it is stopped, False after the timeout.
         """
-        return self._stopped.wait(timeout)
+        return os.getpid() != self._process or self._stopped.wait(_checked_timeout(timeout))
 
     def __enter__(self) -> Self:
         return self
@@ -98,8 +110,11 @@ class Listener:
         self.stop(LEAVE_TIMEOUT)
 
     def _close(self) -> None:
+        self._asked.get()
+        self._thread.call(self._listening.stop())
         self._thread.call(self._listening.drained())
         self._drained.set()
+        self._stopped.set()
         self._thread.call(self._listening.close())
         self._release()
 
@@ -128,34 +143,39 @@ class AsyncListener:
     ) -> Self:
         """Starts listening."""
         options = _checked(handler, actions, concurrency, poll_interval)
-        return cls(await _begun(jobs, TaskSlots(jobs), options))
+        begun: list[Listening] = []
+        await _begin(begun, jobs, TaskSlots(jobs), options)
+        return cls(begun[0])
 
-    async def stop(self, timeout: float | None = None) -> bool:
+    async def stop(self, timeout: float | timedelta | None = None) -> bool:
         """Takes no more jobs and waits for those that run, as ``Listener.stop`` does."""
-        if timeout is None:
+        seconds = _checked_timeout(timeout)
+        if seconds is None:
             self._listening.refuse_inside()
         if self._closing is None:
-            await self._listening.stop()
             self._closing = asyncio.create_task(self._close())
         try:
-            await asyncio.wait_for(self._drained.wait(), timeout)
+            await asyncio.wait_for(self._drained.wait(), seconds)
         except TimeoutError:
             self._listening.give_up()
         else:
             await asyncio.wait((self._closing,), timeout=CLOSE_TIMEOUT)
-        self._stopped.set()
+        finally:
+            self._stopped.set()
         return self._drained.is_set()
 
-    async def wait(self, timeout: float | None = None) -> bool:
+    async def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Waits until somebody has stopped the listener, as ``Listener.wait`` does."""
         try:
-            return await asyncio.wait_for(self._stopped.wait(), timeout)
+            return await asyncio.wait_for(self._stopped.wait(), _checked_timeout(timeout))
         except TimeoutError:
             return False
 
     async def _close(self) -> None:
+        await self._listening.stop()
         await self._listening.drained()
         self._drained.set()
+        self._stopped.set()
         await self._listening.close()
 
     async def __aenter__(self) -> Self:
@@ -167,14 +187,16 @@ class AsyncListener:
         await self.stop(LEAVE_TIMEOUT)
 
 
+MOMENT = 0.1
+
 Options = tuple[Handler, list[str] | None, int, float | None]
 
 
-async def _begun(jobs: Jobs, slots: Slots, options: Options) -> Listening:
+async def _begin(begun: list[Listening], jobs: Jobs, slots: Slots, options: Options) -> None:
+    """Starts a listening. It is in the list before it takes its first job, so that no interruption can lose it."""
     handler, actions, concurrency, poll_interval = options
-    listening = Listening(jobs, slots, handler, actions=actions, concurrency=concurrency, poll_interval=poll_interval)
-    await listening.start()
-    return listening
+    begun.append(Listening(jobs, slots, handler, actions=actions, concurrency=concurrency, poll_interval=poll_interval))
+    await begun[0].start()
 
 
 def _checked(handler: object, actions: object, concurrency: object, poll_interval: float | timedelta | None) -> Options:
@@ -200,3 +222,13 @@ def _checked_seconds(value: Any, path: str) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= threading.TIMEOUT_MAX:
         raise PayloadError(path, f"expected a positive number of seconds or a timedelta, found {value!r}")
     return float(seconds)
+
+
+def _checked_timeout(timeout: Any) -> float | None:
+    """Gives a timeout in seconds. The least is a moment, in which a listener that has nothing to do can say so."""
+    if timeout is None:
+        return None
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= threading.TIMEOUT_MAX:
+        raise PayloadError("timeout", f"expected a number of seconds, a timedelta or None, found {timeout!r}")
+    return max(float(seconds), MOMENT)

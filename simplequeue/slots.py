@@ -10,11 +10,11 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from simplequeue.job import Job
 from simplequeue.jobs import Jobs, run
-from simplequeue.threads import LoopThread, Threads
+from simplequeue.threads import LoopThread, Threads, settled
 
 T = TypeVar("T")
 Handler = Callable[[Job], object]
@@ -90,12 +90,9 @@ class TaskSlots:
         self._threads.close()
 
     async def _invoke(self, handler: Handler, job: Job) -> None:
-        if _is_async(handler):
-            result = handler(job)
-        else:
-            result = await self._threads.run(lambda: handler(job))
+        result = handler(job) if _is_async(handler) else await self._threads.run(lambda: handler(job))
         if inspect.isawaitable(result):
-            result = await result
+            result = await _in_a_task(result)
         _refuse_unstarted(handler, result)
 
 
@@ -117,6 +114,21 @@ def checked_handler(handler: object) -> Handler:
 def _is_async(handler: Handler) -> bool:
     call = type(handler).__call__  # of a callable object; for a function it is no coroutine function
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+async def _in_a_task(result: Awaitable[T]) -> T:
+    # A task of its own: who cancels "the task of this job", even when the job has just ended, must not hit the write
+    # of its end or the next job of the slot.
+    task = asyncio.ensure_future(settled(result))
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:  # the slot itself, since its loop is being closed
+        task.cancel()
+        await asyncio.wait((task,))
+    value, error = task.result()
+    if error is not None:
+        raise error
+    return cast(T, value)
 
 
 async def _awaited(result: Awaitable[T]) -> T:

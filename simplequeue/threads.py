@@ -10,7 +10,8 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
@@ -45,7 +46,7 @@ class Threads:
                 result = context.run(call)
             except BaseException as raised:
                 error = raised
-            _tell(loop, _answer, answer, (result, error))
+            tell(loop, _answer, answer, (result, error))
 
         try:
             inbox = self._idle.pop()
@@ -73,6 +74,41 @@ class Threads:
                 self.close()
 
 
+class Latch:
+    """Is set once, and may be waited for and set anywhere, in a signal handler too.
+
+    A threading.Event has one lock for all who wait: a signal handler that waits for the one its own thread was just
+    about to wait for finds that lock taken, for ever. Here each who waits has a lock of its own.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._waiting: list[threading.Lock] = []
+
+    def set(self) -> None:
+        """Lets all go on who wait or will."""
+        self._set = True
+        for turn in list(self._waiting):
+            with suppress(RuntimeError):  # somebody else set it as well
+                turn.release()
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._set
+
+    def wait(self, timeout: float | None) -> bool:
+        """Waits for so many seconds (None: without limit) and says whether it is set."""
+        turn = threading.Lock()
+        turn.acquire()
+        self._waiting.append(turn)
+        try:
+            if not self._set:
+                turn.acquire(timeout=-1 if timeout is None else timeout)
+            return self._set
+        finally:
+            self._waiting.remove(turn)
+
+
 class LoopThread:
     """Runs an event loop in a daemon thread, for code that waits in a program that has no loop.
 
@@ -88,19 +124,19 @@ class LoopThread:
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the loop and waits for what it returns or raises, from any other thread."""
-        result, error = asyncio.run_coroutine_threadsafe(_outcome(coroutine), self._loop).result()
+        result, error = asyncio.run_coroutine_threadsafe(settled(coroutine), self._loop).result()
         if error is not None:
             raise error
         return cast(T, result)
 
     def tell(self, callback: Callable[[], object]) -> None:
         """Has the loop call something, unless it has ended."""
-        _tell(self._loop, callback)
+        tell(self._loop, callback)
 
     def close(self) -> None:
         """Lets the loop end; what still runs on it is cancelled."""
         self._closed = True
-        _tell(self._loop, self._loop.stop)
+        tell(self._loop, self._loop.stop)
 
     def _serve(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -118,17 +154,16 @@ def _answer(answer: asyncio.Future[T], result: T) -> None:
         answer.set_result(result)
 
 
-async def _outcome(coroutine: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+async def settled(awaitable: Awaitable[T]) -> tuple[T | None, BaseException | None]:
+    """Gives what something returns or raises, as values: whatever it is, the task that runs this returns."""
     try:
-        return await coroutine, None
+        return await awaitable, None
     except BaseException as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
         return None, error
 
 
-def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:
+def tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:
+    """Has a loop call something, from any thread, unless the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, *args)
     except RuntimeError:
