@@ -8,7 +8,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -42,7 +44,7 @@ def explained() -> Iterator[None]:
     except (PayloadError, InvalidName) as error:
         raise click.UsageError(_reason(error)) from error
     except IndexConflictError as error:
-        raise click.ClickException(_reason(error)) from error
+        raise click.ClickException(str(error)) from error  # whole, since its remedy comes last
     except (ConnectionFailure, ConfigurationError) as error:
         raise NoServer(
             f"no MongoDB answers: {_reason(error)}. Is it running, and is --uri or MONGO_URL right?"
@@ -57,6 +59,9 @@ def explained() -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise  # click ends quietly when nobody reads on
+        if error.errno == errno.ENOSPC:
+            # What is still to be written cannot be either: tried again at the exit, it would end in a second message.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise click.ClickException(_reason(error)) from error
     except (PyMongoError, BSONError) as error:  # BSONError: another program stored what cannot be read
         raise click.ClickException(_reason(error)) from error

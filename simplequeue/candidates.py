@@ -32,9 +32,22 @@ class Candidates:
         self._not_news: set[str] = set()
         self._lost = 0
         self._wide = False
+        self._reading = False
 
     def __len__(self) -> int:
         return len(self._ids)
+
+    def offer(self, id: Any) -> bool:
+        """Takes in an id that an event told of, unless the next read has to say what is next.
+
+        A read that is under way may have missed the id and will replace what is kept; and where claims are lost to
+        others, a read spreads them.
+        """
+        with self._lock:
+            if self._reading or self._contended():
+                return False
+            self._ids.append(id)
+            return True
 
     def take(self) -> Any:
         """Hands out the next id.
@@ -62,7 +75,8 @@ class Candidates:
         with self._lock:
             # A read may still see as queued what is being claimed now or will be before its answer is here.
             self._not_news = set(self._claiming)
-            self._wide = self._lost > self._batch // 4
+            self._wide = self._contended()
+            self._reading = True
             self._lost = 0
             return self._limit()
 
@@ -72,7 +86,16 @@ class Candidates:
             fresh = [id for id in ids if _key(id) not in self._not_news]
             kept = random.sample(fresh, min(len(fresh), self._batch)) if self._wide else fresh
             self._ids = deque(kept)
+            self._reading = False
             return len(ids) >= self._limit() or len(kept) < len(fresh)
+
+    def give_up_read(self) -> None:
+        """Takes note that a read has failed."""
+        with self._lock:
+            self._reading = False
+
+    def _contended(self) -> bool:
+        return self._lost > self._batch // 4
 
     def _limit(self) -> int:
         return self._batch * SPREAD if self._wide else self._batch

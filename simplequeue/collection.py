@@ -205,8 +205,8 @@ class CollectionJobs:
 
     async def watch(self, match: Document) -> Stream:
         # The projection keeps an event small whatever the document holds: one of nearly 16 MB would not fit into an
-        # event beside its own description. Only `_id`, the position in the stream, has to stay.
-        pipeline = [{"$match": match}, {"$project": {"_id": 1}}]
+        # event beside its own description. `_id`, the position in the stream, has to stay.
+        pipeline = [{"$match": match}, {"$project": {"_id": 1, "documentKey._id": 1}}]
         try:
             stream = await self._call(lambda: self._collection.watch(pipeline, max_await_time_ms=STREAM_WAIT_MS))
         except OperationFailure as error:
@@ -233,11 +233,11 @@ class _DriverStream:
         self._stream = stream
         self._call = call
 
-    async def next(self) -> bool:
+    async def next(self) -> Document | None:
         event = await self._call(self._stream.try_next)
         if event is None and not self._stream.alive:
             raise StreamEndedError
-        return event is not None
+        return cast(Document | None, event)
 
     async def close(self) -> None:
         await self._call(self._stream.close)

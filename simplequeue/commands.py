@@ -84,13 +84,9 @@ def ended_before(before: datetime) -> Document:
     return {"status": {"$in": [status.value for status in ENDED]}, "finished_at": {"$lte": before}}
 
 
-def added_plain() -> Document:
-    """The change events that mean new work for a base listener."""
-    return {
-        "operationType": "insert",
-        "fullDocument.status": Status.QUEUED.value,
-        "fullDocument.durable": None,
-    }
+def added_plain(actions: Iterable[str] | None) -> Document:
+    """The change events that mean new work for a listener of these actions (None: of all)."""
+    return {"operationType": "insert", **{f"fullDocument.{name}": is_ for name, is_ in queued_plain(actions).items()}}
 
 
 def _run(move: Move, job: Job) -> Document:

@@ -1,7 +1,9 @@
 """The change feed: "look again".
 
 It never carries work. A change stream says that something was added, a poll says so in its stead from time to time,
-and whoever listens then reads what there is. So a lost, doubled or late signal costs a read, never a job.
+and whoever listens then reads what there is. An event also names the job, which an idle listener may try to claim
+without reading first: a hint, whose worth the claim decides. So a lost, doubled or late signal costs a call, never a
+job.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from pymongo.errors import PyMongoError
 
@@ -35,14 +38,23 @@ class Feed:
     Args:
         jobs: Where to watch.
         match: The change events that mean something new.
-        look: What to call then, with whether an event said so (True) or the clock (False); it must not block.
+        look: What to call then, with whether the stream said so (True) or the clock (False); it must not block.
+        hint: What to call in its stead when an event names a job, with the id.
         poll_interval: Seconds between polls. None: 60 with a change stream, 5 without one.
     """
 
-    def __init__(self, jobs: Jobs, match: Document, look: Callable[[bool], None], poll_interval: float | None) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        match: Document,
+        look: Callable[[bool], None],
+        hint: Callable[[Any], None],
+        poll_interval: float | None,
+    ) -> None:
         self._jobs = jobs
         self._match = match
         self._look = look
+        self._hint = hint
         self._poll_interval = poll_interval
         self._stream: Stream | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -114,12 +126,12 @@ class Feed:
     async def _read(self) -> None:
         assert self._stream is not None
         while True:
-            happened = await self._stream.next()
+            event = await self._stream.next()
             if self._failures:
                 logger.info("the change stream is open again")
                 self._failures = 0
-            if happened:
-                self._look(True)
+            if event is not None:
+                self._hint(event["documentKey"]["_id"])
 
     async def _reopened(self) -> Stream:
         # Always at "now", never at a remembered position: a position that the server has forgotten would be

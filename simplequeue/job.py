@@ -5,7 +5,7 @@ Here lives the shape of the document and nothing that moves it. A plain job has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -70,17 +70,12 @@ class Job:
 
 def new_document(action: str, data: dict[str, Any], now: datetime) -> Document:
     """Makes the document of a new job; action and data have been checked."""
-    return {
-        "_id": str(uuid7()),
-        "action": action,
-        "status": Status.QUEUED.value,
-        "error": None,
-        "created_at": now,
-        "updated_at": now,
-        "started_at": None,
-        "finished_at": None,
-        "data": data,
-    }
+    return new_jobs([(action, data)], now)[0].document
+
+
+def new_jobs(checked: Sequence[tuple[str, dict[str, Any]]], now: datetime) -> list[Job]:
+    """Makes new jobs, in the order of pairs of action and data, which have been checked."""
+    return [Job(str(uuid7()), action, Status.QUEUED, None, now, now, None, None, data) for action, data in checked]
 
 
 def job_from(document: Mapping[str, Any]) -> Job:

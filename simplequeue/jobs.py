@@ -138,8 +138,8 @@ DUPLICATE_KEY = 11000
 class Stream(Protocol):
     """An open change stream."""
 
-    async def next(self) -> bool:
-        """Waits up to a second for an event and says whether there was one.
+    async def next(self) -> Document | None:
+        """Waits up to a second for an event and gives it, None when there was none.
 
         Raises:
             StreamEndedError: It has ended, for example since the collection was dropped.
@@ -215,7 +215,7 @@ class Jobs(Protocol):
         """Makes ``ensure_index`` ask the server again."""
 
     async def watch(self, match: Document) -> Stream:
-        """Opens a change stream over the events that match; it carries nothing but the fact of each.
+        """Opens a change stream over the events that match; of each it carries ``documentKey._id`` and nothing else.
 
         Raises:
             NoChangeStreamError: The server has none.

@@ -85,7 +85,7 @@ class Listening:
         self._handler = handler
         self._actions = actions
         self._concurrency = concurrency
-        self._feed = Feed(jobs, commands.added_plain(), self._look, poll_interval)
+        self._feed = Feed(jobs, commands.added_plain(actions), self._look, self._hint, poll_interval)
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._given_up = asyncio.Event()
@@ -153,8 +153,22 @@ class Listening:
     def _look(self, announced: bool) -> None:
         # What a poll finds although nothing was known to be left, an event should have announced.
         self._unannounced = not announced and not self._more
+        if announced:  # by a stream that was opened again: the collection may have been dropped, its indexes with it
+            self._jobs.forget_indexes()
+        self._look_again()
+
+    def _look_again(self) -> None:
         self._more = True
         self._wake.set()
+
+    def _hint(self, id: Any) -> None:
+        """Has a free slot try the job that an event names; to read first would cost a round trip to find this id."""
+        free = self._accepting and not self._more and len(self._running) < self._concurrency
+        if free and self._candidates.offer(id):
+            self._start_slot()
+        else:
+            self._unannounced = False
+            self._look_again()
 
     async def _serve(self) -> None:
         while True:
@@ -181,11 +195,13 @@ class Listening:
         self._more = False  # before the read: what is signalled during it is looked for again
         limit = self._candidates.begin_read()
         try:
+            await self._jobs.ensure_index(commands.next_index(self._actions))
             ids = await waiting(self._jobs, self._actions, limit, self._refused)
-        except OperationFailure as error:
-            if error.code == HINT_WITHOUT_INDEX:  # somebody dropped the collection or its indexes
+        except BaseException as error:
+            self._candidates.give_up_read()
+            if isinstance(error, OperationFailure) and error.code == HINT_WITHOUT_INDEX:
+                # Somebody dropped the collection or its indexes.
                 self._jobs.forget_indexes()
-                await self._jobs.ensure_index(commands.next_index(self._actions))
             raise
         if not ids:
             self._failures = 0
@@ -199,9 +215,12 @@ class Listening:
     def _fill(self) -> None:
         """Starts a slot for each candidate, as long as there are free ones."""
         for _ in range(min(self._concurrency - len(self._running), len(self._candidates))):
-            slot = self._loop.create_task(self._slot())
-            self._running.add(slot)
-            slot.add_done_callback(self._freed)
+            self._start_slot()
+
+    def _start_slot(self) -> None:
+        slot = self._loop.create_task(self._slot())
+        self._running.add(slot)
+        slot.add_done_callback(self._freed)
 
     def _freed(self, slot: asyncio.Task[None]) -> None:
         self._running.discard(slot)

@@ -14,7 +14,7 @@ import bson
 from pymongo.results import DeleteResult, UpdateResult
 
 from simplequeue import commands, payload
-from simplequeue.job import Job, job_from, new_document
+from simplequeue.job import Job, job_from, new_jobs
 from simplequeue.jobs import Jobs, Room, Session
 from simplequeue.payload import PayloadError
 
@@ -24,22 +24,21 @@ SWEEP_BATCH = 1_000
 async def add(jobs: Jobs, action: str, data: Mapping[str, Any] | None, session: Session | None) -> Job:
     """Stores one new job."""
     checked = payload.checked_action(action), payload.checked_data(data, jobs.codec)
-    document = new_document(*checked, await jobs.now())
-    await jobs.insert_one(document, session=session)
-    return job_from(document)
+    [job] = new_jobs([checked], await jobs.now())
+    await jobs.insert_one(job.document, session=session)
+    return job
 
 
 async def add_many(
     jobs: Jobs, items: Iterable[tuple[str, Mapping[str, Any] | None]], session: Session | None
 ) -> list[Job]:
     """Stores new jobs, in order, after all have been checked."""
-    checked = [_checked_item(item, f"jobs[{index}]", jobs) for index, item in enumerate(items)]
+    checked = payload.checked_jobs(items, jobs.codec)
     if not checked:
         return []
-    now = await jobs.now()
-    documents = [new_document(action, data, now) for action, data in checked]
-    await jobs.insert_many(documents, session=session)
-    return [job_from(document) for document in documents]
+    added = new_jobs(checked, await jobs.now())
+    await jobs.insert_many([job.document for job in added], session=session)
+    return added
 
 
 async def get(jobs: Jobs, id: object) -> Job | None:
@@ -106,10 +105,3 @@ def known_id(id: object) -> str | None:
         return id if str(UUID(id)) == id else None
     except ValueError:
         return None
-
-
-def _checked_item(item: object, path: str, jobs: Jobs) -> tuple[str, dict[str, Any]]:
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        raise PayloadError(path, f"expected a pair of action and data, found {item!r:.100}")
-    action, data = item
-    return payload.checked_action(action, f"{path}.action"), payload.checked_data(data, jobs.codec, f"{path}.data")

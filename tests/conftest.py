@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import mongomock
@@ -12,7 +13,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from uuid6 import uuid7
 
-from simplequeue.embedded import Mongod
+from simplequeue.embedded import Mongod, MongodUnavailable
 from tests.cells import CELLS, Cell
 
 
@@ -23,7 +24,11 @@ def mongo_url() -> Iterator[str]:
         yield given
     else:
         server = Mongod(arguments=["--setParameter", "enableTestCommands=1"])
-        with server:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(server)
+            except MongodUnavailable as reason:
+                pytest.exit(f"the tests need a MongoDB: {reason}", returncode=1)
             yield server.uri
 
 

@@ -65,14 +65,16 @@ async def claim(jobs: Jobs, actions: Collection[str], limit: int, terms: Terms) 
     """
     now = await jobs.now()
     got: list[DurableJob] = []
-    busy: list[str] = []
-    for _ in range(PASSES):
-        found = await candidates(jobs, actions, limit - len(got), now, busy)
+    found = await candidates(jobs, actions, limit, now)
+    for passed in range(1, PASSES + 1):
         taken = await take(jobs, found, now, terms)
         got += taken.jobs
-        if taken.doubtful or not taken.blocked or len(got) == limit:
+        if taken.doubtful or not taken.blocked or len(got) == limit or passed == PASSES:
             return Claimed(got, taken.blocked, taken.doubtful)
-        busy = await busy_keys(jobs)
+        try:
+            found = await candidates(jobs, actions, limit - len(got), now, await busy_keys(jobs))
+        except PyMongoError:
+            break  # what has been started must reach its worker
     return Claimed(got, blocked=True)
 
 
@@ -115,7 +117,10 @@ async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Term
     except PyMongoError:
         doubtful = True
     ids = [job["_id"] for job in found]
-    running = await jobs.find({"_id": {"$in": ids}, "status": CLAIM.target.value, "durable.token": terms.token})
+    try:
+        running = await jobs.find({"_id": {"$in": ids}, "status": CLAIM.target.value, "durable.token": terms.token})
+    except PyMongoError:
+        return Claimed([], blocked, doubtful=True)
     by_id = {document["_id"]: document for document in running}
     return Claimed([durable_from(by_id[id]) for id in ids if id in by_id], blocked, doubtful)
 

@@ -26,11 +26,15 @@ from simplequeue import create_queue
 uri, name, action = sys.argv[1:]
 queue = create_queue(MongoClient(uri)[name])
 
+begun = threading.Event()
+
 def hang(job):
     print("running", flush=True)
+    begun.set()
     threading.Event().wait()
 
 listener = queue.listen(hang)
+begun.wait(60)
 """
 
 

@@ -198,10 +198,12 @@ def test_an_index_is_named_after_a_question_and_no_two_share_a_name() -> None:
     assert len({tuple(field for field, _ in index.keys) for index in indexes}) == len(indexes)
 
 
-def test_the_events_that_mean_work_are_inserts_of_what_a_listener_may_claim() -> None:
-    asked = commands.added_plain()
+@pytest.mark.parametrize("actions", [None, ["mail", "sms"]])
+def test_the_events_that_mean_work_are_inserts_of_what_a_listener_may_claim(actions: list[str] | None) -> None:
+    asked = commands.added_plain(actions)
     assert asked.pop("operationType") == "insert"
-    assert {field.removeprefix("fullDocument."): value for field, value in asked.items()} == commands.queued_plain(None)
+    found = {field.removeprefix("fullDocument."): value for field, value in asked.items()}
+    assert found == commands.queued_plain(actions)
 
 
 def test_a_new_document_has_the_nine_fields_and_nothing_has_happened_to_it_yet() -> None:
