@@ -146,5 +146,9 @@ class Feed:
                 self._look(True)  # as long as none is open, this is the poll
 
 
+# Not the module's own generator: an application's seed must not make all its listeners come back at once.
+_jitter = random.Random()
+
+
 def _delay(failures: int) -> float:
-    return random.uniform(BACKOFF, min(BACKOFF_MAX, BACKOFF * 2.0 ** min(failures, 20)))
+    return _jitter.uniform(BACKOFF, min(BACKOFF_MAX, BACKOFF * 2.0 ** min(failures, 20)))

@@ -339,5 +339,9 @@ def _refused(error: Exception) -> bool:
     return isinstance(error, OperationFailure) and error.code in REFUSED_DOCUMENT
 
 
+# Not the module's own generator: an application's seed must not make all its listeners come back at once.
+_jitter = random.Random()
+
+
 def _delay(failures: int) -> float:
-    return random.uniform(BACKOFF, min(BACKOFF_MAX, BACKOFF * 2.0 ** min(failures, 20)))
+    return _jitter.uniform(BACKOFF, min(BACKOFF_MAX, BACKOFF * 2.0 ** min(failures, 20)))

@@ -31,12 +31,15 @@ def test_the_code_of_the_readme_runs_from_top_to_bottom(mongo_url: str, db: Data
     blocks = python_blocks(README)
     assert len(blocks) >= 5
     names: dict[str, Any] = {"__name__": "readme"}
+    listeners: list[Any] = []
     for block in blocks:
         # Never the database that is named there: on somebody's own replica set it may be in use.
         code = block.replace(LOCAL, mongo_url).replace("client.app", f"client[{db.name!r}]")
         assert LOCAL not in code
         exec(compile(code, "README.md", "exec"), names)
-    names["listener"].stop(10)
+        listeners.append(names["listener"])
+    for listener in listeners:
+        listener.stop(10)
     names["client"].close()
     actions = {document["action"] for document in db.job.find()}
     assert {"greet", "send-mail", "ship"} <= actions
