@@ -14,7 +14,7 @@ import bson
 from pymongo.results import DeleteResult, UpdateResult
 
 from simplequeue import commands, payload
-from simplequeue.job import Job, job_from, new_jobs
+from simplequeue.job import Job, job_from, new_document
 from simplequeue.jobs import Jobs, Room, Session
 from simplequeue.payload import PayloadError
 
@@ -24,9 +24,9 @@ SWEEP_BATCH = 1_000
 async def add(jobs: Jobs, action: str, data: Mapping[str, Any] | None, session: Session | None) -> Job:
     """Stores one new job."""
     checked = payload.checked_action(action), payload.checked_data(data, jobs.codec)
-    [job] = new_jobs([checked], await jobs.now())
-    await jobs.insert_one(job.document, session=session)
-    return job
+    document = new_document(*checked, await jobs.now())
+    await jobs.insert_one(document, session=session)
+    return job_from(document)
 
 
 async def add_many(
@@ -36,9 +36,10 @@ async def add_many(
     checked = payload.checked_jobs(items, jobs.codec)
     if not checked:
         return []
-    added = new_jobs(checked, await jobs.now())
-    await jobs.insert_many([job.document for job in added], session=session)
-    return added
+    now = await jobs.now()
+    documents = [new_document(action, data, now) for action, data in checked]
+    await jobs.insert_many(documents, session=session)
+    return [job_from(document) for document in documents]
 
 
 async def get(jobs: Jobs, id: object) -> Job | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, cast
 
 import bson
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, TypeRegistry
 
 MAX_DATA_BYTES = 16_000_000
 """A document ends at 16,777,216 bytes; the rest is room for what a job's life adds, so that its end always fits."""
@@ -114,6 +114,9 @@ def checked_jobs(items: Iterable[object], codec: Codec) -> list[tuple[str, dict[
     checked: list[tuple[str, dict[str, Any]]] = []
     rest = iter(items)
     while chunk := list(islice(rest, CHUNK)):
+        if (plain := _plain(chunk, codec)) is not None:
+            checked += plain
+            continue
         pairs = [_checked_pair(item, index) for index, item in enumerate(chunk, len(checked))]
         together = _stored_together([data for _, data in pairs], codec)
         checked += [
@@ -177,6 +180,30 @@ def _checked_pair(item: object, index: int) -> tuple[str, object]:
     return checked_action(item[0], f"jobs[{index}].action"), item[1]
 
 
+def _plain(items: list[Any], codec: Codec) -> list[tuple[str, dict[str, Any]]] | None:
+    """Pairs whose payloads hold plain values only, copied; None where a closer look is needed, also to refuse them.
+
+    A codec without types of its own gives such values back equal, so they are not read back to see it. All are looked
+    at together, which takes a third of the time of a look at each. (With a ``$ref`` one would be read as a reference.)
+    """
+    if codec.type_registry != _NO_TYPES or {*map(type, items)} != {tuple} or {*map(len, items)} != {2}:
+        return None
+    actions, payloads = zip(*items, strict=True)
+    if {*map(type, actions)} != {str} or {*map(type, payloads)} != {dict}:
+        return None
+    copies = [dict(payload) for payload in payloads]
+    values = chain.from_iterable(copy.values() for copy in copies)
+    if not _PLAIN.issuperset(map(type, values)) or "$ref" in chain.from_iterable(copies):
+        return None
+    try:
+        for action in {*actions}:
+            checked_action(action)
+        encoded = bson.encode({"": copies}, codec_options=codec)
+    except Exception:  # whatever it is, and wherever
+        return None
+    return list(zip(actions, copies, strict=True)) if len(encoded) <= MAX_DATA_BYTES else None
+
+
 def _checked_apart(data: object, stored: Any, index: int, codec: Codec) -> dict[str, Any]:
     path = f"jobs[{index}].data"
     if not isinstance(data, Mapping) or type(stored) is not dict:
@@ -205,6 +232,7 @@ def _is_plainly_equal(given: Any, stored: Any) -> bool:
 
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
+_NO_TYPES = TypeRegistry()
 
 
 def _refuse_changed(data: Mapping[str, Any], stored: object, path: str) -> None:
