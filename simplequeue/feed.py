@@ -31,6 +31,9 @@ BACKOFF = 0.1
 BACKOFF_MAX = 10.0
 """Seconds between attempts to open a stream again, so that a server that comes back is not met by all at once."""
 
+PATIENCE = 2.0
+"""Seconds. A poll may overtake the event of what it finds; later than this the stream counts as silent."""
+
 
 class Feed:
     """Says whenever there may be something new.
@@ -58,6 +61,7 @@ class Feed:
         self._poll_interval = poll_interval
         self._stream: Stream | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._doubt: asyncio.TimerHandle | None = None
         self._failures = 0
 
     async def open(self) -> None:
@@ -90,9 +94,14 @@ class Feed:
                 await stream.close()
 
     def overlooked(self) -> None:
-        """Takes note that a poll found what an event should have announced: the stream is silent and is replaced."""
-        if self._reader is not None:
-            self._reader.cancel()
+        """Takes note that a poll found what no event has announced: if none comes soon, the stream is replaced."""
+        if self._reader is not None and self._doubt is None:
+            self._doubt = asyncio.get_running_loop().call_later(PATIENCE, self._reader.cancel)
+
+    def _trust(self) -> None:
+        if self._doubt is not None:
+            self._doubt.cancel()
+            self._doubt = None
 
     async def _poll(self) -> None:
         while True:
@@ -118,6 +127,7 @@ class Feed:
             await asyncio.wait((self._reader,))
         finally:
             self._reader.cancel()
+            self._trust()
         if self._reader.cancelled():
             return "it was silent about a job"
         error = self._reader.exception()
@@ -131,6 +141,7 @@ class Feed:
                 logger.info("the change stream is open again")
                 self._failures = 0
             if event is not None:
+                self._trust()
                 self._hint(event["documentKey"]["_id"])
 
     async def _reopened(self) -> Stream:

@@ -19,7 +19,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import InvalidOperation, OperationFailure, PyMongoError
 
 from simplequeue import commands
 from simplequeue.candidates import Candidates
@@ -89,6 +89,7 @@ class Listening:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._given_up = asyncio.Event()
+        self._waiting = 0
         self._accepting = True
         self._tasks: list[asyncio.Task[None]] = []
         self._running: set[asyncio.Task[None]] = set()
@@ -140,9 +141,16 @@ class Listening:
         while self._running:
             await asyncio.wait(set(self._running))
 
-    def give_up(self) -> None:
-        """Tries no longer to store the ends that could not be stored so far."""
-        self._given_up.set()
+    def wait_begins(self) -> None:
+        """Takes note that somebody waits for the end, so that ends are tried until they are stored."""
+        self._waiting += 1
+        self._given_up.clear()
+
+    def wait_ends(self, out_of_time: bool) -> None:
+        """Takes note that somebody waits no longer; the last to run out of time gives up the ends not stored so far."""
+        self._waiting -= 1
+        if out_of_time and not self._waiting:
+            self._given_up.set()
 
     async def close(self) -> None:
         """Gives back what is held, once drained."""
@@ -190,7 +198,7 @@ class Listening:
 
     async def _read(self) -> None:
         """Replaces the candidates by what is next in the collection."""
-        idle = not self._running and not self._candidates
+        idle = not self._candidates
         silent, self._unannounced = self._unannounced, False
         self._more = False  # before the read: what is signalled during it is looked for again
         limit = self._candidates.begin_read()
@@ -205,10 +213,10 @@ class Listening:
             raise
         if not ids:
             self._failures = 0
-        elif idle and silent:
-            self._feed.overlooked()
         if self._candidates.end_read(ids):
             self._more = True
+        if idle and silent and self._candidates:
+            self._feed.overlooked()
         if self._unanswered:
             await self._report_unanswered()
 
@@ -235,13 +243,16 @@ class Listening:
         while unwritten is not None:
             ending, error = unwritten
             failures += 1
-            if self._given_up.is_set() or _refused(error):
+            if self._given_up.is_set() or _refused(error) or isinstance(error, InvalidOperation):  # a closed client
                 logger.error("the end of job %s is not stored, it stays running: %s", ending.job.id, error)
                 return
             logger.warning("the end of job %s could not be stored, trying again: %s", ending.job.id, error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._given_up.wait(), _delay(failures))
-            unwritten = await self._slots.occupy(partial(self._write, ending))
+            try:
+                unwritten = await self._slots.occupy(partial(self._write, ending))
+            except Exception as trouble:  # no thread can be had
+                unwritten = ending, trouble
 
     async def _work(self, jobs: Jobs, invoke: Invoke) -> tuple[Ending, Exception] | None:
         """Claims and runs candidates one after another; ends early with an ending that could not be written."""
@@ -276,7 +287,12 @@ class Listening:
             self._refused.append(id)
             logger.error("job %s cannot be claimed and is left alone from now on: %s", id, error)
         except Exception as error:
-            # There was an answer, so the job is ours, but the collection's codec cannot read it.
+            if at is None:
+                raise
+            # There was an answer, so the job is ours, but the collection's codec cannot read it. Or else something kept
+            # the call from being made: then the end changes nothing, and the job is found again a little later.
+            self._trouble = error
+            tell(self._loop, self._wake.set)
             job = job_from({"_id": id, "status": Status.RUNNING, "started_at": at})
             return Ending(job, stored_error(error))
         except asyncio.CancelledError:
@@ -291,10 +307,10 @@ class Listening:
         try:
             if not await finish(jobs, ending) and not again:
                 logger.warning("job %s was no longer running when its handler ended", ending.job.id)
-        except PyMongoError as error:
+        except Exception as error:  # the driver's, or of a machine without memory or threads
             return ending, error
         except asyncio.CancelledError:  # the loop is being closed; what has been done shall be stored all the same
-            with suppress(PyMongoError):
+            with suppress(Exception):
                 await finish(jobs, ending)
             raise
         return None

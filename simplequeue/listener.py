@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -81,13 +82,15 @@ class Listener:
             self._listening.refuse_inside()
         if os.getpid() != self._process:
             return True  # a forked child has no part in what the parent runs
+        out_of_time = False
+        self._thread.tell(self._listening.wait_begins)
         try:
             self._asked.put(None)
             finished = self._drained.wait(seconds)
-            if not finished:
-                self._thread.tell(self._listening.give_up)
+            out_of_time = not finished
             return finished
         finally:
+            self._thread.tell(partial(self._listening.wait_ends, out_of_time))
             self._stopped.set()
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
@@ -154,13 +157,16 @@ class AsyncListener:
             self._listening.refuse_inside()
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
+        out_of_time = False
+        self._listening.wait_begins()
         try:
             await asyncio.wait_for(self._drained.wait(), seconds)
         except TimeoutError:
-            self._listening.give_up()
+            out_of_time = True
         else:
             await asyncio.wait((self._closing,), timeout=CLOSE_TIMEOUT)
         finally:
+            self._listening.wait_ends(out_of_time)
             self._stopped.set()
         return self._drained.is_set()
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pymongo import AsyncMongoClient
+from pymongo import AsyncMongoClient, MongoClient
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
@@ -239,3 +239,77 @@ def test_a_claim_whose_answer_was_lost_is_reported_even_if_the_look_for_it_fails
     failure = {"writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}}
     with fail_command(["findAndModify"], 1, **failure), queue.listen(lambda job: None, poll_interval=0.2):
         until(lambda: f"the claim of job {lost.id} was lost" in caplog.text)
+
+
+def test_an_end_is_tried_for_as_long_as_a_later_stop_waits(
+    own_db: Database[dict[str, Any]], fail_command: FailCommand
+) -> None:
+    queue, release = create_queue(own_db), threading.Event()
+    job, seen = queue.add("a"), Recorder(lambda job: release.wait(60))
+    listener = queue.listen(seen)
+    seen.wait_for(1)
+    assert listener.stop(0) is False
+    with fail_command(["update"], 2, errorCode=262) as failed:  # twice: the driver itself tries once more
+        release.set()
+        assert listener.stop(30) is True
+        assert failed() == 2
+    assert queue.get(job.id).status is Status.COMPLETED  # type: ignore[union-attr]
+
+
+def test_stop_returns_although_the_client_was_closed_before_the_handler_ended(
+    db: Database[dict[str, Any]], mongo_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = threading.Event()
+    with MongoClient[dict[str, Any]](mongo_url) as client:
+        queue = create_queue(client[db.name])
+        job, seen = queue.add("a"), Recorder(lambda job: release.wait(60))
+        listener = queue.listen(seen)
+        seen.wait_for(1)
+    release.set()
+    assert listener.stop() is True
+    assert f"the end of job {job.id} is not stored, it stays running" in caplog.text
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_an_end_survives_an_error_that_is_not_the_drivers(
+    db: Database[dict[str, Any]], mongo_url: str, colour: str
+) -> None:
+    def fail_once(name: str, number: int) -> None:
+        if (name, number) == ("update_one", 0):
+            raise MemoryError
+
+    hooks, seen = Hooks(before=fail_once), Recorder()
+    job = create_queue(db).add("a")
+    if colour == "sync":
+        with hooks.sync_queue(db).listen(seen):
+            until(ended(db.job, [job.id]))
+        return
+
+    async def main() -> None:
+        async with (
+            AsyncMongoClient[dict[str, Any]](mongo_url) as client,
+            await hooks.async_queue(client[db.name]).listen(seen),
+        ):
+            await asyncio.to_thread(until, ended(db.job, [job.id]))
+
+    asyncio.run(main())
+
+
+def test_a_job_whose_claim_met_an_error_before_it_was_made_is_found_again(
+    db: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, seen = create_queue(db), Recorder()
+    with queue.listen(seen, poll_interval=600):
+        broken = iter([True])
+        now = CollectionJobs.now
+
+        async def breaks_once(jobs: CollectionJobs) -> Any:
+            if threading.current_thread().name.startswith("simplequeue-slot") and next(broken, False):
+                raise RuntimeError("can't start new thread")
+            return await now(jobs)
+
+        monkeypatch.setattr(CollectionJobs, "now", breaks_once)
+        job = queue.add("a")
+        until(ended(db.job, [job.id]))
+    assert next(broken, False) is False
+    assert seen.ids == [job.id]

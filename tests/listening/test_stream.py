@@ -12,6 +12,7 @@ from pymongo.database import Database
 
 from simplequeue import create_queue
 from simplequeue.collection import CollectionJobs
+from simplequeue.feed import PATIENCE
 from simplequeue.jobs import blocking
 from simplequeue.queue import Queue
 from tests.hooks import Hooks
@@ -145,7 +146,10 @@ class SilentAtFirst(CollectionJobs):
         return SilentStream(self._call) if len(self.opened) == 1 else await super().watch(match)
 
 
-def test_a_stream_that_stays_silent_is_found_out_by_the_poll_and_replaced(db: Database[dict[str, Any]]) -> None:
+def test_a_stream_that_stays_silent_is_found_out_by_the_poll_and_replaced(
+    db: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SilentAtFirst, "opened", [])
     queue, seen = Queue(SilentAtFirst(db.job, blocking)), Recorder()
     with queue.listen(seen, poll_interval=0.5):
         job = queue.add("a")
@@ -153,6 +157,33 @@ def test_a_stream_that_stays_silent_is_found_out_by_the_poll_and_replaced(db: Da
         until(lambda: open_streams(db))
     assert SilentAtFirst.opened == ["silent", "real"]
     assert seen.ids == [job.id]
+
+
+def test_a_silent_stream_is_found_out_beside_a_job_that_runs_for_long(
+    db: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SilentAtFirst, "opened", [])
+    queue, release = Queue(SilentAtFirst(db.job, blocking)), threading.Event()
+    seen = Recorder(lambda job: release.wait(60) if job.action == "long" else None)
+    queue.add("long")
+    with queue.listen(seen, poll_interval=0.5):
+        seen.wait_for(1)
+        job = queue.add("a")
+        until(ended(db.job, [job.id]))
+        until(lambda: open_streams(db))
+        release.set()
+
+
+def test_a_stream_that_a_short_poll_outruns_is_not_replaced(db: Database[dict[str, Any]]) -> None:
+    hooks, seen = Hooks(), Recorder()
+    queue = hooks.sync_queue(db)
+    with queue.listen(seen, poll_interval=0.005):
+        for _ in range(200):
+            queue.add("a")
+        seen.wait_for(200)
+        position = hooks.counts["find"]
+        until(lambda: hooks.counts["find"] > position + PATIENCE / 0.005)  # past the time of a doubt
+    assert hooks.counts["watch"] == 1
 
 
 def test_nothing_that_is_added_while_listening_starts_is_overlooked(db: Database[dict[str, Any]]) -> None:
