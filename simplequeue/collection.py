@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self, cast
 
+import pymongo
 from bson.codec_options import DEFAULT_CODEC_OPTIONS, CodecOptions, DatetimeConversion
 from pymongo import ReadPreference, ReturnDocument, UpdateMany, UpdateOne, WriteConcern
 from pymongo.errors import BulkWriteError, OperationFailure
@@ -37,6 +38,9 @@ from simplequeue.payload import Codec
 STREAM_WAIT_MS = 1_000
 """How long one read of a change stream waits on the server. It bounds how long a stopped reader lingers."""
 
+READ_TIMEOUT = 30.0
+"""Seconds. One read of a change stream waits for longer than the ``timeoutMS`` that a client may have for its calls."""
+
 INDEX_CONFLICTS = frozenset((85, 86))
 """IndexOptionsConflict, IndexKeySpecsConflict."""
 
@@ -46,24 +50,24 @@ NO_CHANGE_STREAMS = frozenset((13, 115, 303, 40324, 40573))
 
 CANNOT_CREATE_INDEX = 67
 
+OLDEST_WIRE_VERSION = 17
+"""What MongoDB 6.0 speaks."""
+
 
 class IndexConflictError(RuntimeError):
-    """Says that the collection has another index under a name or on keys that this one needs.
+    """Says that the collection cannot have an index: another is in its place, or what is stored contradicts it.
 
     Attributes:
         index: The name of the index that could not be made.
     """
 
-    def __init__(self, index: str, collection: str, reason: str) -> None:
-        super().__init__(index, collection, reason)
+    def __init__(self, index: str, collection: str, reason: str, remedy: str) -> None:
+        super().__init__(index, collection, reason, remedy)
         self.index = index
 
     def __str__(self) -> str:
-        index, collection, reason = self.args
-        return (
-            f"index {index!r} of collection {collection!r} cannot be made: {reason}. An index of an earlier version or "
-            f"of somebody else is in its place; drop that one (db.{collection}.dropIndex(...)) and try again"
-        )
+        index, collection, reason, remedy = self.args
+        return f"index {index!r} of collection {collection!r} cannot be made: {reason}. {remedy}"
 
 
 class UnsupportedServerError(RuntimeError):
@@ -192,7 +196,14 @@ class CollectionJobs:
         except OperationFailure as error:
             reason = str((error.details or {}).get("errmsg", error))
             if error.code in INDEX_CONFLICTS:
-                raise IndexConflictError(index.name, self._collection.name, reason) from error
+                remedy = (
+                    "An index of an earlier version or of somebody else is in its place; drop that one "
+                    f"(db.{self._collection.name}.dropIndex(...)) and try again"
+                )
+                raise IndexConflictError(index.name, self._collection.name, reason, remedy) from error
+            if error.code == DUPLICATE_KEY:
+                remedy = "Two jobs live under one key; end one of them and try again"
+                raise IndexConflictError(index.name, self._collection.name, reason, remedy) from error
             if error.code == CANNOT_CREATE_INDEX:
                 raise UnsupportedServerError(
                     f"index {index.name!r} cannot be made, which needs MongoDB 6.0 or newer: {reason}"
@@ -200,8 +211,19 @@ class CollectionJobs:
             raise
         self._ensured.add(index.name)
 
+    def has_seen(self, index: Index) -> bool:
+        return index.name in self._ensured
+
     def forget_indexes(self) -> None:
         self._ensured.clear()
+
+    async def check_server(self) -> None:
+        version = (await self._hello())["maxWireVersion"]
+        if version < OLDEST_WIRE_VERSION:
+            raise UnsupportedServerError(
+                f"MongoDB 6.0 or newer is needed, which speaks wire version {OLDEST_WIRE_VERSION}; this server speaks "
+                f"{version}"
+            )
 
     async def watch(self, match: Document) -> Stream:
         # The projection keeps an event small whatever the document holds: one of nearly 16 MB would not fit into an
@@ -216,8 +238,12 @@ class CollectionJobs:
         return _DriverStream(stream, self._call)
 
     async def _server_time(self) -> datetime:
-        hello = await self._call(lambda: self._collection.database.command("hello", codec_options=self.codec))
-        return cast(datetime, hello["localTime"])
+        return cast(datetime, (await self._hello())["localTime"])
+
+    async def _hello(self) -> Document:
+        return cast(
+            Document, await self._call(lambda: self._collection.database.command("hello", codec_options=self.codec))
+        )
 
 
 def _refused(error: BulkWriteError) -> dict[int, int]:
@@ -234,7 +260,8 @@ class _DriverStream:
         self._call = call
 
     async def next(self) -> Document | None:
-        event = await self._call(self._stream.try_next)
+        with pymongo.timeout(READ_TIMEOUT):
+            event = await self._call(self._stream.try_next)
         if event is None and not self._stream.alive:
             raise StreamEndedError
         return cast(Document | None, event)

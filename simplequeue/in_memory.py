@@ -127,6 +127,9 @@ class InMemoryJobs(CollectionJobs):
     async def delete_many(self, filter: Document, *, hint: str | None = None) -> DeleteResult:
         return await super().delete_many(filter)
 
+    async def check_server(self) -> None:
+        """There is none."""
+
     async def watch(self, match: Document) -> Stream:
         raise NoChangeStreamError("mongomock has none")
 

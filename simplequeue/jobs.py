@@ -211,8 +211,18 @@ class Jobs(Protocol):
             IndexConflictError: Another index is in its place.
         """
 
+    def has_seen(self, index: Index) -> bool:
+        """Whether this object has seen an index made, or made it."""
+
     def forget_indexes(self) -> None:
         """Makes ``ensure_index`` ask the server again."""
+
+    async def check_server(self) -> None:
+        """Asks whether the server can keep the promises that indexes are relied on for.
+
+        Raises:
+            UnsupportedServerError: It is older than MongoDB 6.0.
+        """
 
     async def watch(self, match: Document) -> Stream:
         """Opens a change stream over the events that match; of each it carries ``documentKey._id`` and nothing else.

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Semaphore
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import pytest
-from pymongo import MongoClient
+from pymongo import AsyncMongoClient, MongoClient
 from pymongo.database import Database
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from simplequeue import create_queue
 from simplequeue.collection import CollectionJobs
 from simplequeue.feed import PATIENCE
 from simplequeue.jobs import blocking
 from simplequeue.queue import Queue
+from tests.cells import blocking_on_mongod, native_on_mongod
 from tests.hooks import Hooks
 from tests.listening.conftest import FailCommand
 from tests.listening.standalone import standalone
@@ -110,6 +115,42 @@ def test_an_index_that_was_dropped_is_made_again_by_the_next_poll(db: Database[d
         job = queue.add("a")
         until(ended(db.job, [job.id]))
         until(lambda: "which_plain_job_is_next" in db.job.index_information())
+
+
+class Reads(CommandListener):
+    """Counts the reads of a change stream."""
+
+    def __init__(self) -> None:
+        self.answered, self.failures = Semaphore(0), 0
+
+    def started(self, event: CommandStartedEvent) -> None:
+        pass
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        if event.command_name == "getMore":
+            self.answered.release()
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        self.failures += 1
+        self.answered.release()
+
+
+@pytest.mark.parametrize("open_cell", [blocking_on_mongod, native_on_mongod])
+@pytest.mark.parametrize("option", ["timeoutMS", "socketTimeoutMS"])
+def test_a_client_whose_calls_may_take_half_a_second_keeps_its_stream(
+    db: Database[dict[str, Any]], mongo_url: str, open_cell: Any, option: str
+) -> None:
+    reads, url = Reads(), f"{mongo_url}&{option}=500"
+    with MongoClient[dict[str, Any]](url, event_listeners=[reads]) as client:
+        monitored = partial(AsyncMongoClient, event_listeners=[reads])
+        with (
+            patch("tests.cells.AsyncMongoClient", {dict[str, Any]: monitored}),
+            open_cell(client[db.name], url) as cell,
+            cell.queue.listen(Recorder(), poll_interval=LONG_POLL),
+        ):
+            for _ in range(3):
+                assert reads.answered.acquire(timeout=60)
+            assert reads.failures == 0
 
 
 def test_a_killed_cursor_is_replaced(db: Database[dict[str, Any]]) -> None:
