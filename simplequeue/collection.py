@@ -151,6 +151,12 @@ class CollectionJobs:
             ),
         )
 
+    async def count(self, filter: Document, *, hint: str) -> int:
+        return cast(int, await self._call(lambda: self._collection.count_documents(filter, hint=hint)))
+
+    async def distinct(self, field: str, filter: Document) -> list[Any]:
+        return cast(list[Any], await self._call(lambda: self._collection.distinct(field, filter)))
+
     async def find_one_and_update(
         self, filter: Document, update: Document, *, session: Session | None = None
     ) -> Document | None:

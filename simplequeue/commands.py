@@ -38,10 +38,13 @@ NEXT_PLAIN_JOB_OF_ACTION = Index("which_plain_job_of_an_action_is_next", (("acti
 """Without it a listener with ``actions=`` walks over the waiting jobs of all other actions at every look."""
 
 ENDED_BEFORE = Index(
-    "which_jobs_ended_before", (("status", 1), ("finished_at", 1)), {"status": {"$in": [s.value for s in ENDED]}}
+    "which_jobs_ended_before",
+    (("status", 1), ("finished_at", 1), ("action", 1)),
+    {"status": {"$in": [s.value for s in ENDED]}},
 )
 """Without it every batch of a sweep reads the whole collection. The status comes first, so that the ended jobs of one
-status are found in order too; the server merges the four."""
+status are found in order too; the server merges the four. The action comes last, so that those of one action are told
+from the others without their documents: 50,000 of 4 kB each were 50,000 reads instead of none."""
 
 
 def next_index(actions: Iterable[str] | None) -> Index:

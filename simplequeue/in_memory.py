@@ -86,6 +86,9 @@ class InMemoryJobs(CollectionJobs):
             await self._call(lambda: list(self._collection.find(filter, fields, sort=sort, limit=limit))),
         )
 
+    async def count(self, filter: Document, *, hint: str) -> int:
+        return cast(int, await self._call(lambda: self._collection.count_documents(filter)))
+
     async def find_one_and_update(
         self, filter: Document, update: Document, *, session: Session | None = None
     ) -> Document | None:

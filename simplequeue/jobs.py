@@ -184,6 +184,16 @@ class Jobs(Protocol):
         session: Session | None = None,
     ) -> list[Document]: ...
 
+    async def count(self, filter: Document, *, hint: str) -> int:
+        """How many documents match, by an index that has to be there.
+
+        Raises:
+            OperationFailure: There is no such index.
+        """
+
+    async def distinct(self, field: str, filter: Document) -> list[Any]:
+        """The different values of a field, in no order. A document without the field may give None, or nothing."""
+
     async def find_one_and_update(
         self, filter: Document, update: Document, *, session: Session | None = None
     ) -> Document | None:

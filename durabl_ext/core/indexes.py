@@ -17,13 +17,28 @@ BOTH = "queued+running"
 
 DUE = Index(
     "which_job_is_due",
-    (("action", 1), ("durable.priority", 1), ("durable.run_at", 1), ("_id", 1)),
+    (("status", 1), ("action", 1), ("durable.priority", 1), ("durable.run_at", 1), ("_id", 1)),
     {"status": Status.QUEUED.value},
 )
-"""Without it a claim sorts all queued jobs of its actions; without ``_id`` at its end 301 keys instead of 17 for 16."""
+"""Without it a claim sorts all queued jobs of its actions; without ``_id`` at its end 301 keys instead of 17 for 16.
+The status is in the key as well since the server fetches a document to see what only the filter says: to count 100,000
+queued jobs took 138 ms without it, 20 with it."""
 
-EXPIRED = Index("which_runs_have_expired", (("durable.lease_expires_at", 1),), {"status": Status.RUNNING.value})
-"""Without it the reaper reads the whole collection, and so does the look for keys that block a claim."""
+EXPIRED = Index(
+    "which_runs_have_expired",
+    (("status", 1), ("durable.lease_expires_at", 1), ("action", 1)),
+    {"status": Status.RUNNING.value},
+)
+"""Without it the reaper reads the whole collection, and so does the look for keys that block a claim. The status and
+the action let runs be counted without their documents, which may be large."""
+
+FAILED = Index(
+    "which_jobs_failed_of_a_kind",
+    (("status", 1), ("durable.failure_kind", 1), ("finished_at", 1), ("action", 1)),
+    {"status": Status.FAILED.value},
+)
+"""Without it the list of one kind reads every failed job, 50,000 instead of 50, and so does each count of a kind. Only
+a failure pays for it."""
 
 
 def _slot(name: str, here: Status, other: Status) -> Index:
@@ -41,4 +56,4 @@ RUNNING_SLOT = _slot("one_running_job_a_key", Status.RUNNING, Status.QUEUED)
 """Without it one user's sync can run twice at once: the promise this product exists for."""
 
 DEDUPE = (QUEUED_SLOT, RUNNING_SLOT)
-ALL = (DUE, EXPIRED, *DEDUPE, ENDED_BEFORE)
+ALL = (DUE, EXPIRED, FAILED, *DEDUPE, ENDED_BEFORE)
