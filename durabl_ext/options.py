@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from simplequeue.payload import Codec, PayloadError, checked_action, checked_data, checked_time, cut
 
@@ -23,6 +23,10 @@ MAX_INT = 2**31 - 1
 MAX_KEY_BYTES = 4_096
 MAX_DELAY = timedelta(days=3_660)
 """Ten years. Longer is a mistake in the unit, and could not be added to every date."""
+
+
+MIN_LEASE = 0.1
+"""Seconds. A shorter lease ends before a heartbeat can reach a server that is a little busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,21 @@ class Enqueue:
     backoff: BackoffKind = "exponential"
     backoff_delay: Seconds = 1.0
     backoff_max_delay: Seconds = 60.0
+
+
+class Options(TypedDict, total=False):
+    """The options of an enqueue as keyword arguments; ``Enqueue`` says what each means and what it is by default."""
+
+    priority: int
+    delay: Seconds | None
+    run_at: datetime | None
+    max_attempts: int
+    dedupe_key: str | None
+    dedupe_scope: Scope
+    coalesce: Coalesce | None
+    backoff: BackoffKind
+    backoff_delay: Seconds
+    backoff_max_delay: Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +158,14 @@ def checked_seconds(value: object, path: str) -> float:
     if not 0 <= seconds <= MAX_DELAY.total_seconds():
         raise PayloadError(path, f"expected 0 to {MAX_DELAY.total_seconds():,.0f} seconds, found {value!r}")
     return float(seconds)
+
+
+def checked_lease(value: object, path: str = "lease") -> timedelta:
+    """Gives back how long a run is taken to be alive without a heartbeat: a tenth of a second at least."""
+    seconds = checked_seconds(value, path)
+    if seconds < MIN_LEASE:
+        raise PayloadError(path, f"expected at least {MIN_LEASE:g} s, found {value!r}: heartbeats could not keep up")
+    return timedelta(seconds=seconds)
 
 
 def checked_key(value: object, path: str) -> str:

@@ -1,0 +1,199 @@
+"""What a store of jobs has to do, for whoever writes one for another database.
+
+``Backend`` is called by code that waits, ``AsyncBackend`` by code that awaits; they differ in nothing else. The words:
+
+* A **claim** is the right to run a job until its **lease** ends; a heartbeat makes the lease longer. Its **token** is
+  fresh and fences every later write: what carries another token changes nothing.
+* A job is **due** when its ``run_at`` has come. Among due jobs the lower priority number starts first, then the earlier
+  ``run_at``, then the lower id. A plain job of the base layer has priority 0 and is due since it was added.
+* A **dedupe key** names one resource. In scope ``"queued+running"`` one job lives under it; in scope ``"queued"`` one
+  may wait behind one that runs. The store itself must refuse a second, under any interleaving: never look and then
+  write.
+
+Every method may be called again when it is not known whether it was done: a second time changes nothing more (but for
+``enqueue`` without a key, which stores another job, and ``log``, which may double its lines). A store that cannot be
+reached raises its driver's error; that it refuses, or what became of a claim, is an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from durabl_ext.claims import Claim
+from durabl_ext.core.journal import Step
+from durabl_ext.core.recover import Recovered
+from durabl_ext.core.settle import Settlement
+from durabl_ext.job import DurableJob, FailureKind, LogLine
+from durabl_ext.options import Enqueue, Seconds
+from durabl_ext.outcomes import Appended, KeyBusy, LeaseLost, NoRoom, NotFailed, NotFound, Renewed, Retried, Settled
+from durabl_ext.stats import QueueStats
+
+
+class Backend(Protocol):
+    """Stores jobs and decides, atomically, who may run which."""
+
+    def startup(self) -> None:
+        """Prepares the store and checks that it can keep its promises. Calling it again does no harm.
+
+        Raises:
+            UnsupportedServerError: The server is too old.
+            IndexConflictError: An index cannot be made; the message says what to do.
+        """
+
+    def shutdown(self) -> None:
+        """Starts and stores no more jobs. What runs can still be settled."""
+
+    def now(self) -> datetime:
+        """The store's time, by which all processes agree what is due and what has expired."""
+
+    def enqueue(self, jobs: Sequence[Enqueue], *, session: Any = None) -> list[str | None]:
+        """Stores jobs to run later, after all have been checked.
+
+        Args:
+            jobs: What to store, in order.
+            session: The caller's transaction, with which the jobs are stored or not; None means at once. There the
+                indexes of dedupe keys must have been made before: call ``startup`` when the program starts.
+
+        Returns:
+            For each its id; with ``coalesce="latest"`` the id of the waiting job that got its data; None where the key
+            is taken and nothing was stored.
+
+        Raises:
+            PayloadError: An option cannot be stored; ``.path`` names it. Nothing was stored.
+            DedupeScopeConflictError: A key is held by a job of the other scope. Others of them may be stored.
+            BackendClosedError: After ``shutdown``.
+        """
+
+    def claim(
+        self, actions: Collection[str], limit: int, *, lease: Seconds, adopt: Mapping[str, int] | None = None
+    ) -> list[Claim]:
+        """Starts due jobs of some actions, the most urgent first, and never one whose key a run holds.
+
+        A key that is held delays nobody else: jobs behind it start in the same call.
+
+        Args:
+            actions: Start only jobs of these.
+            limit: At most so many.
+            lease: Seconds, or a timedelta, until the runs count as dead without a heartbeat.
+            adopt: How many attempts a plain job gets when it is claimed, by action. None, or an action not named,
+                means 3.
+
+        Returns:
+            The claims, in the order the jobs are to start. When an answer was lost, those that are known; the others
+            are given back by the backend itself when they turn up.
+        """
+
+    def claim_by_id(self, id: str, *, lease: Seconds) -> Claim | None:
+        """Starts one job if it is queued and due and nothing holds its key; None when not."""
+
+    def claim_by_key(self, action: str, dedupe_key: str, *, lease: Seconds) -> Claim | None:
+        """Starts the job of an action that waits under a key, if it is due and nothing holds the key; None when not."""
+
+    def claim_or_enqueue(self, job: Enqueue, *, lease: Seconds) -> Claim | None:
+        """Starts a new job here, or leaves the work to others and gives None.
+
+        | scope | a job of the key runs | one waits |
+        |---|---|---|
+        | ``"queued"`` | one is stored that waits behind it | nothing is stored; with ``coalesce`` it gets the data |
+        | ``"queued+running"`` | nothing is stored | nothing is stored |
+
+        Without a key, and under a key that nobody holds, the job runs here.
+
+        Raises:
+            DedupeScopeConflictError: The key is held by a job of the other scope.
+            PayloadError: An option cannot be stored. Nothing was.
+            BackendClosedError: After ``shutdown``.
+        """
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Ends claims: the only way a run ends, but for its lease.
+
+        A failure with attempts left, and a release, go back to the queue. Where a job of the same action waits under
+        the key by then, that one covers the work and this one ends as superseded; behind one of another action it ends
+        as failed and can be retried once that has ended.
+
+        Returns:
+            For each what became of it. ``LeaseLost`` when the claim is no longer this one's, ``AlreadyTerminal`` when
+            somebody else has ended the job: nothing was changed.
+        """
+
+    def heartbeat(self, claims: Sequence[Claim], *, lease: Seconds) -> list[Renewed | LeaseLost]:
+        """Renews leases, counted from now. One that is longer already stays."""
+
+    def log(self, claim: Claim, lines: Sequence[LogLine]) -> Appended | LeaseLost | NoRoom:
+        """Adds lines to the log of a run; the oldest make way for the newest."""
+
+    def recover(self, limit: int = 1_000) -> Recovered:
+        """Takes up to ``limit`` jobs from runs whose lease has ended: to wait like after a failure, or to their end.
+
+        A heartbeat, an ending or a new claim that lands meanwhile wins. A job that cannot be changed holds up no other.
+        """
+
+    def read_steps(self, id: str) -> list[dict[str, Any]] | None:
+        """Gives the steps a job has finished, oldest first; None when there is no such job."""
+
+    def append_step(self, claim: Claim, step: Step) -> Appended | LeaseLost | NotFound:
+        """Adds a finished step to the journal of a run; one that is there already is not added again.
+
+        Raises:
+            JournalTooLarge: There is no room for it. Nothing was written.
+        """
+
+    def has_outstanding(self, action: str, dedupe_key: str) -> bool:
+        """Whether a job of an action is queued or runs under a key. A moment later the answer may be another."""
+
+    def list_failed(
+        self, *, action: str | None = None, failure_kind: FailureKind | None = None, limit: int = 50
+    ) -> list[DurableJob]:
+        """Gives failed jobs, the latest first: of one action and kind, or of all (None)."""
+
+    def retry(self, id: str) -> Retried | KeyBusy | NotFailed | NotFound:
+        """Puts a failed job back in the queue, due now, with all its attempts and with its journal."""
+
+    def get_stats(self, action: str | None = None) -> QueueStats:
+        """Counts the jobs of an action, or of all (None), and says how far the queue is behind."""
+
+    def get(self, id: str) -> DurableJob | None:
+        """Reads a job; None when there is none of this id."""
+
+    def update(self, id: str, values: Mapping[str, Any], *, session: Any = None) -> Any:
+        """Sets top-level fields of a job's ``data``, as the base layer's ``update`` does."""
+
+    def cancel(self, id: str, *, session: Any = None) -> DurableJob | None:
+        """Cancels a job that is still queued; None when there is none, or it was claimed or has ended."""
+
+    def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> Any:
+        """Deletes jobs that ended at or before a time (None: now), oldest first; queued and running ones stay."""
+
+
+class AsyncBackend(Protocol):
+    """Stores jobs and decides who may run which, as ``Backend`` does, for code that awaits."""
+
+    async def startup(self) -> None: ...
+    async def shutdown(self) -> None: ...
+    async def now(self) -> datetime: ...
+    async def enqueue(self, jobs: Sequence[Enqueue], *, session: Any = None) -> list[str | None]: ...
+    async def claim(
+        self, actions: Collection[str], limit: int, *, lease: Seconds, adopt: Mapping[str, int] | None = None
+    ) -> list[Claim]: ...
+    async def claim_by_id(self, id: str, *, lease: Seconds) -> Claim | None: ...
+    async def claim_by_key(self, action: str, dedupe_key: str, *, lease: Seconds) -> Claim | None: ...
+    async def claim_or_enqueue(self, job: Enqueue, *, lease: Seconds) -> Claim | None: ...
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]: ...
+    async def heartbeat(self, claims: Sequence[Claim], *, lease: Seconds) -> list[Renewed | LeaseLost]: ...
+    async def log(self, claim: Claim, lines: Sequence[LogLine]) -> Appended | LeaseLost | NoRoom: ...
+    async def recover(self, limit: int = 1_000) -> Recovered: ...
+    async def read_steps(self, id: str) -> list[dict[str, Any]] | None: ...
+    async def append_step(self, claim: Claim, step: Step) -> Appended | LeaseLost | NotFound: ...
+    async def has_outstanding(self, action: str, dedupe_key: str) -> bool: ...
+    async def list_failed(
+        self, *, action: str | None = None, failure_kind: FailureKind | None = None, limit: int = 50
+    ) -> list[DurableJob]: ...
+    async def retry(self, id: str) -> Retried | KeyBusy | NotFailed | NotFound: ...
+    async def get_stats(self, action: str | None = None) -> QueueStats: ...
+    async def get(self, id: str) -> DurableJob | None: ...
+    async def update(self, id: str, values: Mapping[str, Any], *, session: Any = None) -> Any: ...
+    async def cancel(self, id: str, *, session: Any = None) -> DurableJob | None: ...
+    async def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> Any: ...

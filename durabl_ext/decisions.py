@@ -1,0 +1,278 @@
+"""Every decision on one collection, with what is remembered between them.
+
+``core`` decides. Here lives what a decision needs beside its arguments: the checks of those, the indexes it relies on,
+limits, tokens, chance, and the claims whose answer was lost. Written once; backends differ in how calls are made.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeVar, get_args
+
+from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.results import DeleteResult, UpdateResult
+
+from durabl_ext.claims import Claim
+from durabl_ext.core import doubts, indexes, journal, leases, replay, stats
+from durabl_ext.core.claim import Claimed, Terms, claim, claim_where
+from durabl_ext.core.claim_or_enqueue import claim_or_enqueue
+from durabl_ext.core.enqueue import enqueue
+from durabl_ext.core.journal import Step
+from durabl_ext.core.recover import Recovered, recover
+from durabl_ext.core.settle import Settlement, settle
+from durabl_ext.errors import BackendClosedError
+from durabl_ext.job import DurableJob, FailureKind, LogLine, durable_from
+from durabl_ext.options import Enqueue, Seconds, checked, checked_key, checked_lease, checked_whole
+from durabl_ext.outcomes import Appended, KeyBusy, LeaseLost, NoRoom, NotFailed, NotFound, Renewed, Retried, Settled
+from durabl_ext.stats import QueueStats
+from simplequeue import operations
+from simplequeue.collection import CollectionJobs
+from simplequeue.job import Document, Job
+from simplequeue.jobs import NoChangeStreamError, Session
+from simplequeue.operations import known_id
+from simplequeue.payload import PayloadError, checked_action, checked_count
+
+T = TypeVar("T")
+Push = Literal["auto", True, False]
+
+HINT_WITHOUT_INDEX = 2
+"""BadValue: what the server answers a command that names an index which is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a job's document may gather beside its payload.
+
+    Attributes:
+        journal_soft_limit: How many encoded bytes the steps of one job may take.
+        max_log_entries: How many lines of log a job keeps, the newest.
+        max_log_message_bytes: What a longer line is cut to.
+    """
+
+    journal_soft_limit: int = 8_000_000
+    max_log_entries: int = 1_000
+    max_log_message_bytes: int = 4_000
+
+    def __post_init__(self) -> None:
+        for name in ("journal_soft_limit", "max_log_entries", "max_log_message_bytes"):
+            checked_count(getattr(self, name), name)
+
+
+class Decisions:
+    """Makes decisions on the jobs of one collection. ``AsyncBackend`` says what each method does.
+
+    Args:
+        jobs: The collection.
+        push: Whether workers are to hear of new jobs by a change stream; True: must.
+        limits: What a document may gather.
+    """
+
+    def __init__(self, jobs: CollectionJobs, push: Push, limits: Limits) -> None:
+        if push not in ("auto", True, False):
+            raise PayloadError("push", f"expected 'auto', True or False, found {push!r}")
+        self.push = push
+        self._jobs = jobs
+        self._limits = limits
+        self._closed = False
+        # Not the module's own generator: an application's seed must not make retries everywhere due at once.
+        self._uniform = random.Random().uniform
+        self._doubts: dict[str, tuple[frozenset[Any], float]] = {}
+
+    async def startup(self) -> None:
+        await self._jobs.check_server()
+        await self._ensure_indexes()
+        if self.push is True:
+            try:
+                stream = await self._jobs.watch({})
+            except NoChangeStreamError as reason:
+                raise NoChangeStreamError(
+                    f"push=True needs change streams, which this server has not: {reason}. They need a replica set; "
+                    "with push='auto' workers poll where there is none"
+                ) from reason
+            await stream.close()
+
+    async def shutdown(self) -> None:
+        self._closed = True
+
+    async def now(self) -> datetime:
+        return await self._jobs.now()
+
+    async def enqueue(self, jobs: Sequence[Enqueue], *, session: Session | None = None) -> list[str | None]:
+        self._refuse_closed()
+        requests = [
+            checked(one, self._jobs.codec, f"jobs[{n}]." if len(jobs) > 1 else "") for n, one in enumerate(jobs)
+        ]
+        if any(request.dedupe for request in requests):
+            await self._ensure_dedupe(session)
+        return await enqueue(self._jobs, requests, session)
+
+    async def claim(
+        self, actions: Collection[str], limit: int, *, lease: Seconds, adopt: Mapping[str, int] | None = None
+    ) -> list[Claim]:
+        wanted = _checked_actions(actions)
+        at_most = checked_count(limit, "limit")
+        terms = self._terms(lease, adopt)
+        await self._release_strays()
+        return self._claims(terms, await self._indexed(lambda: claim(self._jobs, wanted, at_most, terms)))
+
+    async def claim_by_id(self, id: str, *, lease: Seconds) -> Claim | None:
+        if (known := known_id(id)) is None:
+            return None
+        return await self._claim_one({"_id": known}, lease)
+
+    async def claim_by_key(self, action: str, dedupe_key: str, *, lease: Seconds) -> Claim | None:
+        filter = {"action": checked_action(action), indexes.KEY: checked_key(dedupe_key, "dedupe_key")}
+        return await self._claim_one(filter, lease)
+
+    async def claim_or_enqueue(self, job: Enqueue, *, lease: Seconds) -> Claim | None:
+        self._refuse_closed()
+        request = checked(job, self._jobs.codec)
+        terms = self._terms(lease)
+        if request.dedupe is not None:
+            await self._ensure_dedupe(None)
+        try:
+            started = await claim_or_enqueue(self._jobs, request, terms)
+        except PyMongoError:
+            self._doubt(terms, ())
+            raise
+        return None if started is None else Claim(started, terms.token)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        return await settle(self._jobs, settlements, self._uniform)
+
+    async def heartbeat(self, claims: Sequence[Claim], *, lease: Seconds) -> list[Renewed | LeaseLost]:
+        pairs = [(claim.job.id, claim.token) for claim in claims]
+        return await leases.heartbeat(self._jobs, pairs, checked_lease(lease))
+
+    async def log(self, claim: Claim, lines: Sequence[LogLine]) -> Appended | LeaseLost | NoRoom:
+        return await journal.log(
+            self._jobs,
+            claim.job.id,
+            claim.token,
+            lines,
+            keep=self._limits.max_log_entries,
+            message_bytes=self._limits.max_log_message_bytes,
+        )
+
+    async def recover(self, limit: int = 1_000) -> Recovered:
+        at_most = checked_count(limit, "limit")
+        await self._release_strays()
+        return await self._indexed(lambda: recover(self._jobs, at_most, self._uniform))
+
+    async def read_steps(self, id: str) -> list[Document] | None:
+        return None if (known := known_id(id)) is None else await journal.read_steps(self._jobs, known)
+
+    async def append_step(self, claim: Claim, step: Step) -> Appended | LeaseLost | NotFound:
+        limit = self._limits.journal_soft_limit
+        return await journal.append_step(self._jobs, claim.job.id, claim.token, step, limit)
+
+    async def has_outstanding(self, action: str, dedupe_key: str) -> bool:
+        return await stats.has_outstanding(self._jobs, action, dedupe_key)
+
+    async def list_failed(
+        self, *, action: str | None = None, failure_kind: FailureKind | None = None, limit: int = 50
+    ) -> list[DurableJob]:
+        if failure_kind is not None and failure_kind not in get_args(FailureKind):
+            raise PayloadError(
+                "failure_kind", f"expected one of {get_args(FailureKind)} or None, found {failure_kind!r}"
+            )
+        of_action = None if action is None else checked_action(action)
+        at_most = checked_count(limit, "limit")
+        return await self._indexed(lambda: replay.list_failed(self._jobs, of_action, failure_kind, at_most))
+
+    async def retry(self, id: str) -> Retried | KeyBusy | NotFailed | NotFound:
+        await self._ensure_indexes()
+        return await replay.retry(self._jobs, id)
+
+    async def get_stats(self, action: str | None = None) -> QueueStats:
+        return await self._indexed(lambda: stats.get_stats(self._jobs, action))
+
+    async def get(self, id: str) -> DurableJob | None:
+        return _durable(await operations.get(self._jobs, id))
+
+    async def update(self, id: str, values: Mapping[str, Any], *, session: Session | None = None) -> UpdateResult:
+        return await operations.update(self._jobs, id, values, session)
+
+    async def cancel(self, id: str, *, session: Session | None = None) -> DurableJob | None:
+        return _durable(await operations.cancel(self._jobs, id, session))
+
+    async def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> DeleteResult:
+        return await operations.sweep(self._jobs, before, limit)
+
+    async def _claim_one(self, filter: Document, lease: Seconds) -> Claim | None:
+        terms = self._terms(lease)
+        claimed = await self._indexed(lambda: claim_where(self._jobs, filter, terms))
+        return next(iter(self._claims(terms, claimed)), None)
+
+    def _terms(self, lease: Seconds, adopt: Mapping[str, int] | None = None) -> Terms:
+        self._refuse_closed()
+        checked_adopt = {
+            checked_action(action, "adopt"): checked_whole(attempts, f"adopt[{action!r}]", 1)
+            for action, attempts in (adopt or {}).items()
+        }
+        return Terms(secrets.token_hex(16), checked_lease(lease), checked_adopt)
+
+    def _claims(self, terms: Terms, claimed: Claimed) -> list[Claim]:
+        if claimed.doubtful:
+            self._doubt(terms, (job.id for job in claimed.jobs))
+        return [Claim(job, terms.token) for job in claimed.jobs]
+
+    def _doubt(self, terms: Terms, started: Iterable[str]) -> None:
+        # For as long as a lease: whatever turns up later has expired when it does, and is recovered like any.
+        self._doubts[terms.token] = frozenset(started), time.monotonic() + terms.lease.total_seconds()
+
+    async def _release_strays(self) -> None:
+        """Gives back what has turned up under the tokens of claims whose answer was lost."""
+        if not self._doubts:
+            return
+        for token, (_, until) in list(self._doubts.items()):
+            if until < time.monotonic():
+                self._doubts.pop(token, None)
+        with suppress(PyMongoError):  # what was asked for may succeed all the same; this is tried again
+            known = {token: started for token, (started, _) in list(self._doubts.items())}
+            await doubts.release_strays(self._jobs, known, self._uniform)
+
+    async def _indexed(self, decide: Callable[[], Awaitable[T]]) -> T:
+        """Makes a decision that names its index, which is made again where somebody has dropped it."""
+        await self._ensure_indexes()
+        try:
+            return await decide()
+        except OperationFailure as error:
+            if error.code != HINT_WITHOUT_INDEX:
+                raise
+        self._jobs.forget_indexes()
+        await self._ensure_indexes()
+        return await decide()
+
+    async def _ensure_indexes(self) -> None:
+        for index in indexes.ALL:
+            await self._jobs.ensure_index(index)
+
+    async def _ensure_dedupe(self, session: Session | None) -> None:
+        for index in indexes.DEDUPE:
+            if session is not None and not self._jobs.has_seen(index):
+                raise RuntimeError(
+                    f"a dedupe key needs the index {index.name!r}, which cannot be made in a transaction: call "
+                    "startup() when the program starts"
+                )
+            await self._jobs.ensure_index(index)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise BackendClosedError("this backend was shut down; it starts and stores no more jobs")
+
+
+def _checked_actions(actions: Any) -> list[str]:
+    if isinstance(actions, str) or not actions:
+        raise PayloadError("actions", f"expected a list of actions such as ['send-mail'], found {actions!r}")
+    return [checked_action(action, f"actions[{index}]") for index, action in enumerate(actions)]
+
+
+def _durable(job: Job | None) -> DurableJob | None:
+    return None if job is None else durable_from(job.document)

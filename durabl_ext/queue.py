@@ -1,0 +1,304 @@
+"""The two fronts of a queue with the extension, one line a method, and the way to make one of a plain queue.
+
+A backend has what each call decides; ``backends`` says what it promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Unpack, overload
+
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+from pymongo.results import DeleteResult, UpdateResult
+
+from durabl_ext.backends import AsyncBackend, Backend
+from durabl_ext.decisions import Push
+from durabl_ext.handle import AsyncJobHandle, JobHandle
+from durabl_ext.job import DurableJob, FailureKind
+from durabl_ext.mongo import AsyncMongoJobQueue, MongoJobQueue
+from durabl_ext.options import Enqueue, Options, Seconds, checked_lease
+from durabl_ext.outcomes import KeyBusy, NotFailed, NotFound, Retried
+from durabl_ext.stats import QueueStats
+from simplequeue.queue import AsyncQueue, Queue
+
+VISIBILITY_TIMEOUT = 300.0
+
+
+class JobQueue:
+    """Enqueues durable jobs and looks after them, from code that waits.
+
+    It holds no thread, may be shared by threads and may be made before a fork. Jobs of the base layer in the same
+    collection are its jobs too.
+
+    Args:
+        db_or_backend: A ``Database`` of PyMongo, which makes a ``MongoJobQueue`` with the options that are its own
+            (``collection``, ``push``, …), or a backend.
+        visibility_timeout: Seconds, or a timedelta, after which a run that shows no sign of life counts as dead.
+
+    Raises:
+        TypeError: An option belongs to no backend that is made here.
+        PayloadError: An option is out of its range.
+    """
+
+    def __init__(
+        self,
+        db_or_backend: Database[Any] | Backend,
+        *,
+        visibility_timeout: Seconds = VISIBILITY_TIMEOUT,
+        **options: Any,
+    ) -> None:
+        self._lease = checked_lease(visibility_timeout, "visibility_timeout")
+        self.backend: Backend = _made(MongoJobQueue, Database, db_or_backend, options)
+
+    def startup(self) -> None:
+        """Makes the indexes and checks the server. Producers and workers may call it, as often as they like.
+
+        Raises:
+            UnsupportedServerError: The server is older than MongoDB 6.0.
+            IndexConflictError: An index cannot be made; the message says what to do.
+            NoChangeStreamError: ``push=True`` on a server without change streams.
+            pymongo.errors.PyMongoError: The server could not be reached, or refused.
+        """
+        self.backend.startup()
+
+    def enqueue(
+        self,
+        action: str,
+        data: Mapping[str, Any] | None = None,
+        *,
+        session: ClientSession | None = None,
+        **options: Unpack[Options],
+    ) -> str | None:
+        """Stores a job for a worker to run: at least once, until it has completed or failed for good.
+
+        Args:
+            action: What is to be done; 1 to 1,000 bytes.
+            data: What the handler needs, as for ``simplequeue.Queue.add``. None means ``{}``.
+            session: Stores it in this session's transaction, with the caller's writes or not at all. There a dedupe key
+                needs ``startup`` to have been called before. None means at once.
+            options: ``priority``, ``delay``, ``run_at``, ``max_attempts``, ``dedupe_key``, ``dedupe_scope``,
+                ``coalesce``, ``backoff``, ``backoff_delay`` and ``backoff_max_delay``, as ``Enqueue`` describes them.
+
+        Returns:
+            The job's id; with ``coalesce="latest"`` the id of the waiting job that got this data; None when the key is
+            taken and nothing was stored.
+
+        Raises:
+            PayloadError: An option is not as ``Enqueue`` describes; ``.path`` names it. Nothing was stored.
+            DedupeScopeConflictError: The key is held by a job of the other scope. Nothing was stored.
+            RuntimeError: In a transaction, a key without ``startup``; or the queue was shut down.
+            pymongo.errors.PyMongoError: The server could not be reached, or refused. With a dedupe key it is safe to
+                try again.
+        """
+        return self.backend.enqueue([Enqueue(action, data, **options)], session=session)[0]
+
+    def enqueue_many(self, jobs: Iterable[Enqueue], *, session: ClientSession | None = None) -> list[str | None]:
+        """Stores jobs in one go, after all have been checked; what ``enqueue`` gives for each, in order.
+
+        Raises:
+            PayloadError: As for ``enqueue``; ``.path`` begins with ``jobs[n]``. Nothing was stored.
+            DedupeScopeConflictError: As for ``enqueue``; others of the jobs may be stored.
+        """
+        return self.backend.enqueue(list(jobs), session=session)
+
+    def claim_or_enqueue(
+        self, action: str, data: Mapping[str, Any] | None = None, **options: Unpack[Options]
+    ) -> JobHandle | None:
+        """Starts a new job here, or leaves the work to others and gives None.
+
+        Args:
+            action: As for ``enqueue``.
+            data: As for ``enqueue``.
+            options: As for ``enqueue``.
+
+        Returns:
+            A handle on the run, which somebody has to end before its lease does; None when another job holds the key.
+            Then, in scope ``"queued"``, one waits behind it that has this data, if nothing waited before or
+            ``coalesce="latest"`` says so.
+
+        Raises:
+            PayloadError: As for ``enqueue``.
+            DedupeScopeConflictError: As for ``enqueue``.
+        """
+        claim = self.backend.claim_or_enqueue(Enqueue(action, data, **options), lease=self._lease)
+        return None if claim is None else JobHandle(self.backend, claim, self._lease)
+
+    def has_outstanding(self, action: str, dedupe_key: str) -> bool:
+        """Whether a job of an action is queued or runs under a key: for displays and checks of health.
+
+        A moment later the answer may be another. What must not happen twice is for ``dedupe_key`` to prevent.
+        """
+        return self.backend.has_outstanding(action, dedupe_key)
+
+    def list_failed(
+        self, *, action: str | None = None, failure_kind: FailureKind | None = None, limit: int = 50
+    ) -> list[DurableJob]:
+        """Gives failed jobs, the latest first.
+
+        Args:
+            action: Only of this one; None means of all.
+            failure_kind: ``"retries-exhausted"``: it might have gone well; ``"fatal"``: it never will as it is;
+                ``"stalled"``: its runs died. None means all, those of the base layer included.
+            limit: At most so many.
+        """
+        return self.backend.list_failed(action=action, failure_kind=failure_kind, limit=limit)
+
+    def retry(self, id: str) -> Retried | KeyBusy | NotFailed | NotFound:
+        """Puts a failed job back in the queue, due now, with all its attempts; steps it has finished stay finished.
+
+        Returns:
+            ``Retried``, the only outcome that is true; or why not: ``KeyBusy`` with the job that holds its key,
+            ``NotFailed`` with its status, ``NotFound``.
+        """
+        return self.backend.retry(id)
+
+    def get_stats(self, action: str | None = None) -> QueueStats:
+        """Counts the jobs of an action, or of all (None), and says how far the queue is behind. Alert on the lag."""
+        return self.backend.get_stats(action)
+
+    def get(self, id: str) -> DurableJob | None:
+        """Reads a job; None when there is none of this id, or it is no UUID."""
+        return self.backend.get(id)
+
+    def update(self, id: str, values: Mapping[str, Any], *, session: ClientSession | None = None) -> UpdateResult:
+        """Sets top-level fields of a job's ``data``, as ``simplequeue.Queue.update`` does."""
+        result: UpdateResult = self.backend.update(id, values, session=session)
+        return result
+
+    def cancel(self, id: str, *, session: ClientSession | None = None) -> DurableJob | None:
+        """Cancels a job that is still queued, as ``simplequeue.Queue.cancel`` does; its key is free at once."""
+        return self.backend.cancel(id, session=session)
+
+    def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> DeleteResult:
+        """Deletes jobs that have ended, as ``simplequeue.Queue.sweep`` does."""
+        result: DeleteResult = self.backend.sweep(before, limit=limit)
+        return result
+
+
+class AsyncJobQueue:
+    """Enqueues durable jobs and looks after them, as ``JobQueue`` does, from code that awaits.
+
+    Args: as for ``JobQueue``, with an ``AsyncDatabase`` or an ``AsyncBackend``.
+    """
+
+    def __init__(
+        self,
+        db_or_backend: AsyncDatabase[Any] | AsyncBackend,
+        *,
+        visibility_timeout: Seconds = VISIBILITY_TIMEOUT,
+        **options: Any,
+    ) -> None:
+        self._lease = checked_lease(visibility_timeout, "visibility_timeout")
+        self.backend: AsyncBackend = _made(AsyncMongoJobQueue, AsyncDatabase, db_or_backend, options)
+
+    async def startup(self) -> None:
+        """Makes the indexes and checks the server, as ``JobQueue.startup`` does."""
+        await self.backend.startup()
+
+    async def enqueue(
+        self,
+        action: str,
+        data: Mapping[str, Any] | None = None,
+        *,
+        session: AsyncClientSession | None = None,
+        **options: Unpack[Options],
+    ) -> str | None:
+        """Stores a job for a worker to run, as ``JobQueue.enqueue`` does."""
+        return (await self.backend.enqueue([Enqueue(action, data, **options)], session=session))[0]
+
+    async def enqueue_many(
+        self, jobs: Iterable[Enqueue], *, session: AsyncClientSession | None = None
+    ) -> list[str | None]:
+        """Stores jobs in one go, as ``JobQueue.enqueue_many`` does."""
+        return await self.backend.enqueue(list(jobs), session=session)
+
+    async def claim_or_enqueue(
+        self, action: str, data: Mapping[str, Any] | None = None, **options: Unpack[Options]
+    ) -> AsyncJobHandle | None:
+        """Starts a new job here or leaves the work to others, as ``JobQueue.claim_or_enqueue`` does."""
+        claim = await self.backend.claim_or_enqueue(Enqueue(action, data, **options), lease=self._lease)
+        return None if claim is None else AsyncJobHandle(self.backend, claim, self._lease)
+
+    async def has_outstanding(self, action: str, dedupe_key: str) -> bool:
+        """Whether a job of an action is queued or runs under a key, as ``JobQueue.has_outstanding`` says."""
+        return await self.backend.has_outstanding(action, dedupe_key)
+
+    async def list_failed(
+        self, *, action: str | None = None, failure_kind: FailureKind | None = None, limit: int = 50
+    ) -> list[DurableJob]:
+        """Gives failed jobs, the latest first, as ``JobQueue.list_failed`` does."""
+        return await self.backend.list_failed(action=action, failure_kind=failure_kind, limit=limit)
+
+    async def retry(self, id: str) -> Retried | KeyBusy | NotFailed | NotFound:
+        """Puts a failed job back in the queue, as ``JobQueue.retry`` does."""
+        return await self.backend.retry(id)
+
+    async def get_stats(self, action: str | None = None) -> QueueStats:
+        """Counts jobs and says how far the queue is behind, as ``JobQueue.get_stats`` does."""
+        return await self.backend.get_stats(action)
+
+    async def get(self, id: str) -> DurableJob | None:
+        """Reads a job, as ``JobQueue.get`` does."""
+        return await self.backend.get(id)
+
+    async def update(
+        self, id: str, values: Mapping[str, Any], *, session: AsyncClientSession | None = None
+    ) -> UpdateResult:
+        """Sets top-level fields of a job's ``data``, as ``JobQueue.update`` does."""
+        result: UpdateResult = await self.backend.update(id, values, session=session)
+        return result
+
+    async def cancel(self, id: str, *, session: AsyncClientSession | None = None) -> DurableJob | None:
+        """Cancels a job that is still queued, as ``JobQueue.cancel`` does."""
+        return await self.backend.cancel(id, session=session)
+
+    async def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> DeleteResult:
+        """Deletes jobs that have ended, as ``JobQueue.sweep`` does."""
+        result: DeleteResult = await self.backend.sweep(before, limit=limit)
+        return result
+
+
+@overload
+def upgrade(queue: Queue, *, visibility_timeout: Seconds = ..., push: Push = ...) -> JobQueue: ...
+@overload
+def upgrade(queue: AsyncQueue, *, visibility_timeout: Seconds = ..., push: Push = ...) -> AsyncJobQueue: ...
+def upgrade(
+    queue: Queue | AsyncQueue, *, visibility_timeout: Seconds = VISIBILITY_TIMEOUT, push: Push = "auto"
+) -> JobQueue | AsyncJobQueue:
+    """Makes the extension's queue on the collection of a plain one, sync for sync and async for async.
+
+    Nothing is migrated and no producer need stop: plain jobs stay as they are until a worker of the extension claims
+    them, and jobs of the extension are left alone by listeners of the base layer.
+
+    Args:
+        queue: What ``create_queue`` made. It may be used on.
+        visibility_timeout: As for ``JobQueue``.
+        push: As for ``MongoJobQueue``.
+
+    Raises:
+        TypeError: ``queue`` is something else.
+    """
+    if isinstance(queue, Queue):
+        return JobQueue(MongoJobQueue.on(queue._jobs, push), visibility_timeout=visibility_timeout)
+    if isinstance(queue, AsyncQueue):
+        return AsyncJobQueue(AsyncMongoJobQueue.on(queue._jobs, push), visibility_timeout=visibility_timeout)
+    raise TypeError(f"queue: expected what simplequeue.create_queue makes, found {type(queue).__qualname__}")
+
+
+def _made(kind: type[Any], database: type[Any], db_or_backend: Any, options: Mapping[str, Any]) -> Any:
+    if isinstance(db_or_backend, database):
+        return kind(db_or_backend, **options)
+    if options:
+        raise TypeError(
+            f"{', '.join(options)}: an option of the backend that a database makes, and a backend was given"
+        )
+    if not hasattr(db_or_backend, "claim_or_enqueue"):
+        raise TypeError(
+            f"db_or_backend: expected a {database.__qualname__} of PyMongo or a backend, found "
+            f"{type(db_or_backend).__qualname__}"
+        )
+    return db_or_backend
