@@ -44,8 +44,11 @@ class Enqueue:
         dedupe_key: Names the one resource the job works on, in 1 to 4,096 bytes. None means no deduplication.
         dedupe_scope: ``"queued+running"``: no second job of the key while one is queued or runs. ``"queued"``: one may
             wait behind one that runs.
-        coalesce: ``"latest"``: a job that waits under the key gets this data instead of its own. Only in scope
-            ``"queued"``. None means that the first one's data stays.
+        coalesce: ``"latest"``: a job of the same action that waits under the key becomes this request. It gets this
+            data instead of its own, begins again at attempt 0 without error, journal and log, and is due no later than
+            this request asks; what it was promised for earlier is not put off. Its priority, attempts and backoff stay.
+            A waiting job of another action is left alone, and the key is taken. Only in scope ``"queued"``. None means
+            that the first one's data stays.
         backoff: How the wait between attempts grows: ``"exponential"`` with jitter, or ``"fixed"``.
         backoff_delay: Seconds, or a timedelta, before the second attempt.
         backoff_max_delay: Seconds, or a timedelta, that no wait exceeds.

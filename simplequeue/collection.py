@@ -115,9 +115,9 @@ class CollectionJobs:
     async def insert_many(self, documents: list[Document], *, session: Session | None = None) -> None:
         await self._call(lambda: self._collection.insert_many(documents, session=session))
 
-    async def insert_each(self, documents: list[Document]) -> set[int]:
+    async def insert_each(self, documents: list[Document], *, session: Session | None = None) -> set[int]:
         try:
-            await self._call(lambda: self._collection.insert_many(documents, ordered=False))
+            await self._call(lambda: self._collection.insert_many(documents, ordered=False, session=session))
         except BulkWriteError as error:
             refused = _refused(error)
             if set(refused.values()) - {DUPLICATE_KEY}:

@@ -57,7 +57,9 @@ class InMemoryJobs(CollectionJobs):
         _refuse(session)
         await super().insert_many(documents)
 
-    async def insert_each(self, documents: list[Document]) -> set[int]:
+    async def insert_each(self, documents: list[Document], *, session: Session | None = None) -> set[int]:
+        _refuse(session)
+
         def insert_one_by_one() -> set[int]:
             refused = set()
             for index, document in enumerate(documents):

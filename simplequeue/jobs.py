@@ -162,8 +162,8 @@ class Jobs(Protocol):
 
     async def insert_many(self, documents: list[Document], *, session: Session | None = None) -> None: ...
 
-    async def insert_each(self, documents: list[Document]) -> set[int]:
-        """Inserts what no unique index refuses, and gives the places of the others.
+    async def insert_each(self, documents: list[Document], *, session: Session | None = None) -> set[int]:
+        """Inserts what no unique index refuses, and gives the places of the others. Not in a transaction.
 
         Raises:
             PyMongoError: Something else went wrong; some may be stored.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from durabl_ext.core.claim import Terms
-from durabl_ext.core.enqueue import ROUNDS, check_scope, coalesce, holders
+from durabl_ext.core.enqueue import ROUNDS, check_scope, coalesce, holders, replaceable
 from durabl_ext.job import DurableJob, durable_from, new_durable
 from durabl_ext.options import Request
 from simplequeue.job import Document
@@ -24,7 +24,8 @@ async def claim_or_enqueue(jobs: Jobs, request: Request, terms: Terms) -> Durabl
 
     * scope ``queued+running``: nothing is stored.
     * scope ``queued``, a run and nothing waiting: a job is stored that waits.
-    * scope ``queued``, something waiting: nothing is stored; with ``coalesce="latest"`` what waits gets this data.
+    * scope ``queued``, something waiting: nothing is stored; with ``coalesce="latest"`` what waits becomes this request
+      if it is of the same action.
 
     Raises:
         DedupeScopeConflictError: The key is held in the other scope.
@@ -48,7 +49,7 @@ async def claim_or_enqueue(jobs: Jobs, request: Request, terms: Terms) -> Durabl
         elif not _in(held, Status.QUEUED):
             if not await jobs.insert_each([waiting]):
                 return None
-        elif not request.dedupe.latest or await coalesce(jobs, request, held) is not None:
+        elif (replaced := replaceable(request, held)) is None or await coalesce(jobs, request, replaced) is not None:
             return None
     raise RuntimeError(
         f"dedupe key {request.dedupe.key!r} changed hands {ROUNDS} times under one call; nothing was stored, try again"

@@ -18,9 +18,13 @@ from simplequeue.job import Document
 from simplequeue.jobs import Jobs, Session
 from simplequeue.states import Status
 
-ROUNDS = 32
-"""How often a key may change hands under an enqueue before it gives up. Each round needs a whole job to come or go
-between two calls; a test with 32 producers on one key needs three."""
+ROUNDS = 1_000
+"""How often a key may change hands under an enqueue before it gives up. Each round needs a job to come or go, or a
+rival to be coalesced, between two calls, so that somebody gets on in each. Of 24 processes that did nothing but
+coalesce into one job, on two cores, some needed more than 32."""
+
+COALESCED = "durable.coalesced"
+"""How many requests a job has taken in while it waited; absent for none."""
 
 LIVE = (Status.QUEUED.value, Status.RUNNING.value)
 
@@ -30,17 +34,23 @@ async def enqueue(jobs: Jobs, requests: Sequence[Request], session: Session | No
 
     Ids and times are fixed before anything is tried, so that a second attempt stores the same job or finds it stored.
 
+    In a transaction an answer is true of its snapshot: a job that held a taken key then may have started, or ended,
+    when the transaction commits.
+
     Raises:
-        DedupeScopeConflictError: A key is held in the other scope. Of the others, those before it are stored.
+        DedupeScopeConflictError: A key is held in the other scope; jobs of other keys may have been stored. A
+            transaction stays usable.
+        PyMongoError: It is not known what was stored. In a transaction, where a rival was first with a key, it has the
+            label that makes the driver's ``with_transaction`` run it again.
     """
     now = await jobs.now()
     documents = [new_durable(request, now) for request in requests]
-    if session is not None:
-        return [await _in_transaction(jobs, *pair, session) for pair in zip(requests, documents, strict=True)]
-    refused = await jobs.insert_each(documents) if documents else set()
+    pairs = list(zip(requests, documents, strict=True))
+    if getattr(session, "in_transaction", False):
+        return await _in_transaction(jobs, pairs, session)
+    refused = await jobs.insert_each(documents, session=session) if documents else set()
     return [
-        await _taken(jobs, request, document) if index in refused else document["_id"]
-        for index, (request, document) in enumerate(zip(requests, documents, strict=True))
+        await _taken(jobs, *pair, session) if index in refused else pair[1]["_id"] for index, pair in enumerate(pairs)
     ]
 
 
@@ -52,7 +62,7 @@ async def holders(jobs: Jobs, keys: Iterable[str], session: Session | None = Non
     found = {"$in": list(keys)}
     return await jobs.find(
         {"$or": [{"status": status, KEY: found} for status in LIVE]},
-        fields=("_id", "action", "status", KEY, SCOPE),
+        fields=("_id", "action", "status", "updated_at", KEY, SCOPE, COALESCED),
         session=session,
     )
 
@@ -70,57 +80,91 @@ def blocks(dedupe: Dedupe, held: Iterable[Document]) -> bool:
     return any(dedupe.scope == "queued+running" or holder["status"] == Status.QUEUED for holder in held)
 
 
-async def coalesce(
-    jobs: Jobs, request: Request, held: Iterable[Document], session: Session | None = None
-) -> str | None:
-    """Gives the waiting job this request's data and makes it a new request; None when it no longer waits.
-
-    What a run has already been given never changes: only a queued job is written.
-    """
+def replaceable(request: Request, held: Iterable[Document]) -> Document | None:
+    """Gives the waiting job that a request replaces: none of another action, since the request is not for its work."""
+    latest = request.dedupe is not None and request.dedupe.latest
     for holder in held:
-        if holder["status"] == Status.QUEUED:
-            now = await jobs.now()
-            filter = {"_id": holder["_id"], "status": Status.QUEUED.value, SCOPE: "queued"}
-            update = {
-                "$set": {"data": request.data, "error": None, "updated_at": now, "durable.attempt": 0},
-                "$unset": {"durable.steps": "", "durable.journal_bytes": "", "durable.failure_kind": ""},
-            }
-            if (await jobs.update_one(filter, update, session=session)).matched_count:
-                return str(holder["_id"])
+        if latest and holder["status"] == Status.QUEUED and holder["action"] == request.action:
+            return holder
     return None
 
 
-async def _taken(jobs: Jobs, request: Request, document: Document) -> str | None:
+async def coalesce(jobs: Jobs, request: Request, waiting: Document, session: Session | None = None) -> str | None:
+    """Gives the waiting job this request's data and makes it a new request; None when it has changed since it was read.
+
+    What a run has already been given never changes: only a queued job is written. The log of the request before goes
+    too, since the document must have all the room of a new one.
+    """
+    now = await jobs.now()
+    gone = ("durable.steps", "durable.journal_bytes", "durable.logs", "durable.failure_kind")
+    update = {
+        "$set": {"data": request.data, "error": None, "updated_at": now, "durable.attempt": 0},
+        "$unset": dict.fromkeys(gone, ""),
+        "$min": {"durable.run_at": request.due(now)},
+        "$inc": {COALESCED: 1},
+    }
+    changed = (await jobs.update_one(_read(waiting), update, session=session)).matched_count
+    return str(waiting["_id"]) if changed else None
+
+
+def _read(waiting: Document) -> Document:
+    """The evidence: that it waits and is as it was read, so that a write that comes late replaces nothing newer.
+
+    The count tells of every other request, the time of any other change; by itself it could be the same by chance.
+    """
+    return {
+        "_id": waiting["_id"],
+        "status": Status.QUEUED.value,
+        "updated_at": waiting["updated_at"],
+        COALESCED: waiting["durable"].get("coalesced"),
+    }
+
+
+async def _taken(jobs: Jobs, request: Request, document: Document, session: Session | None) -> str | None:
     """Settles a request that an index has refused, until the answer is true of one moment."""
     dedupe = request.dedupe
     assert dedupe is not None, "only a key can be refused"
     for _ in range(ROUNDS):
-        held = await holders(jobs, (dedupe.key,))
+        held = await holders(jobs, (dedupe.key,), session)
         if any(holder["_id"] == document["_id"] for holder in held):
             return str(document["_id"])  # an earlier attempt had stored it
         check_scope(dedupe, held)
         if not blocks(dedupe, held):  # whoever held it has ended or has been claimed
             try:
-                await jobs.insert_one(document)
+                await jobs.insert_one(document, session=session)
             except DuplicateKeyError:
                 continue
             return str(document["_id"])
-        if not dedupe.latest:
+        if (waiting := replaceable(request, held)) is None:
             return None
-        if (id := await coalesce(jobs, request, held)) is not None:
+        if (id := await coalesce(jobs, request, waiting, session)) is not None:
             return id
     raise RuntimeError(
         f"dedupe key {dedupe.key!r} changed hands {ROUNDS} times under one enqueue; nothing was stored, try again"
     )
 
 
-async def _in_transaction(jobs: Jobs, request: Request, document: Document, session: Session) -> str | None:
+async def _in_transaction(
+    jobs: Jobs, pairs: Sequence[tuple[Request, Document]], session: Session | None
+) -> list[str | None]:
+    """Stores jobs in the caller's transaction, those without a key in one call."""
+    if free := [document for request, document in pairs if request.dedupe is None]:
+        await jobs.insert_many(free, session=session)
+    return [
+        document["_id"] if request.dedupe is None else await _keyed(jobs, request, request.dedupe, document, session)
+        for request, document in pairs
+    ]
+
+
+async def _keyed(
+    jobs: Jobs, request: Request, dedupe: Dedupe, document: Document, session: Session | None
+) -> str | None:
     # A rival that commits after this transaction's snapshot makes the insert a write conflict, which the driver's
     # with_transaction runs again; a duplicate key would be final.
-    if request.dedupe is not None:
-        held = await holders(jobs, (request.dedupe.key,), session)
-        check_scope(request.dedupe, held)
-        if blocks(request.dedupe, held):
-            return await coalesce(jobs, request, held, session) if request.dedupe.latest else None
+    held = await holders(jobs, (dedupe.key,), session)
+    check_scope(dedupe, held)
+    if blocks(dedupe, held):
+        waiting = replaceable(request, held)
+        return await coalesce(jobs, request, waiting, session) if waiting else None
     await jobs.insert_one(document, session=session)
     return str(document["_id"])

@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 
+from durabl_ext.core import enqueue
+from durabl_ext.core.enqueue import coalesce, holders
 from durabl_ext.core.settle import How
 from durabl_ext.errors import DedupeScopeConflictError
-from durabl_ext.options import Enqueue
+from durabl_ext.options import Enqueue, checked
+from durabl_ext.outcomes import FailedTerminal
 from simplequeue.job import FIELDS
+from simplequeue.payload import MAX_DATA_BYTES
 from simplequeue.states import Status
-from tests.core.conftest import Core
+from tests.core.conftest import FAILURE, LONG_AGO, Core
+
+QUEUED: Any = {"dedupe_key": "k", "dedupe_scope": "queued"}
 
 
 def test_a_job_is_stored_with_its_rules_and_nothing_that_is_absent(core: Core) -> None:
@@ -108,16 +114,84 @@ def test_a_key_held_in_the_other_scope_is_an_error_that_names_both(
 
 
 def test_latest_replaces_the_data_of_the_job_that_waits_and_makes_it_a_new_request(core: Core) -> None:
-    options: Any = {"dedupe_key": "k", "dedupe_scope": "queued"}
-    first = core.enqueue(data={"v": 1}, **options)
-    core.change(first, durable__attempt=2, durable__steps=[1], durable__journal_bytes=9)
-    assert core.enqueue(data={"v": 2}, coalesce="latest", **options) == first
-    stored = core.stored(first)
-    assert stored["data"] == {"v": 2}
-    assert stored["durable"]["attempt"] == 0
-    assert not {"steps", "journal_bytes"} & set(stored["durable"])
-    assert core.enqueue(data={"v": 3}, **options) is None  # without coalesce the waiting one keeps what it has
+    first = core.enqueue(data={"v": 1}, **QUEUED)
+    core.claim_one()
+    core.change(first, durable__steps=[1], durable__journal_bytes=9, durable__logs=[{"at": LONG_AGO, "message": "1"}])
+    core.settle((core.get(first), core.stored(first)["durable"]["token"]), "fail")
+    assert core.get(first).error == FAILURE
+    assert core.enqueue(data={"v": 2}, coalesce="latest", **QUEUED) == first
+    job, stored = core.get(first), core.stored(first)
+    assert (job.data, job.attempt, job.error, job.status) == ({"v": 2}, 0, None, Status.QUEUED)
+    assert not {"steps", "journal_bytes", "logs", "failure_kind"} & set(stored["durable"])
+    assert core.enqueue(data={"v": 3}, **QUEUED) is None  # without coalesce the waiting one keeps what it has
     assert core.stored(first)["data"] == {"v": 2}
+    assert core.enqueue(data={"v": 4}, coalesce="latest", **QUEUED) == first
+    assert core.stored(first)["data"] == {"v": 4}
+
+
+def test_latest_is_not_held_back_by_the_backoff_or_the_delay_of_what_it_replaces(core: Core) -> None:
+    first = core.enqueue(delay=3_600, **QUEUED)
+    in_a_minute = core.get(first).created_at + timedelta(minutes=1)
+    core.enqueue(run_at=in_a_minute, coalesce="latest", **QUEUED)
+    assert core.get(first).run_at == in_a_minute
+    core.enqueue(delay=7_200, coalesce="latest", **QUEUED)
+    assert core.get(first).run_at == in_a_minute  # what was promised earlier is not put off
+    core.enqueue(data={"v": 2}, coalesce="latest", **QUEUED)
+    assert core.claim_one()[0].data == {"v": 2}
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_latest_leaves_a_waiting_job_of_another_action_alone_and_the_key_is_taken(core: Core, running: bool) -> None:
+    if running:
+        core.enqueue("b", **QUEUED)
+        core.claim_one("b")
+    waits = core.enqueue("a", {"v": 1}, **QUEUED)
+    stored = core.stored(waits)
+    assert core.enqueue("b", {"v": 2}, coalesce="latest", **QUEUED) is None
+    assert core.stored(waits) == stored
+    assert core.enqueue_many(Enqueue("b", coalesce="latest", **QUEUED), Enqueue("b"))[0] is None
+    assert core.stored(waits) == stored
+
+
+def test_latest_has_all_the_room_of_a_new_job(core: Core) -> None:
+    """The log of the request before would leave a payload of the allowed size none, or the job's end none."""
+    first = core.enqueue(data={"v": 1}, backoff_delay=0, max_attempts=2, **QUEUED)
+    core.settle(core.claim_one(), "fail")
+    core.change(first, durable__logs=[{"at": LONG_AGO, "message": "x" * 4_000}] * 1_000, durable__run_at=LONG_AGO)
+    assert core.enqueue(data={"x": "x" * (MAX_DATA_BYTES - 20)}, coalesce="latest", **QUEUED) == first
+    assert core.settle(core.claim_one(), "fail_fatal") == FailedTerminal()
+    assert core.get(first).error == FAILURE
+
+
+def test_a_delayed_latest_never_replaces_a_newer_payload(core: Core) -> None:
+    """What was read is the evidence: neither an equal time nor an absent count lets an old write through."""
+    first = core.enqueue(data={"v": 0}, **QUEUED)
+    jobs = core.cell.jobs
+    old, new = (checked(Enqueue("a", {"v": v}, coalesce="latest", **QUEUED), jobs.codec) for v in (1, 2))
+    for _ in range(2):  # with the count absent, and with one
+        held = core.cell.do(holders(jobs, ("k",)))
+        assert core.cell.do(coalesce(jobs, new, held[0])) == first
+        core.change(first, updated_at=held[0]["updated_at"])
+        assert core.cell.do(coalesce(jobs, old, held[0])) is None
+        assert core.get(first).data == {"v": 2}
+
+
+def test_a_latest_that_lost_looks_again(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = core.enqueue(data={"v": 0}, **QUEUED)
+    jobs, real, looks = core.cell.jobs, enqueue.holders, []
+
+    async def rivalled(*args: Any) -> Any:
+        held = await real(*args)
+        looks.append(held)
+        if len(looks) == 1:
+            rival = checked(Enqueue("a", {"v": "rival"}, coalesce="latest", **QUEUED), jobs.codec)
+            assert await coalesce(jobs, rival, held[0]) == first
+        return held
+
+    monkeypatch.setattr(enqueue, "holders", rivalled)
+    assert core.enqueue(data={"v": "mine"}, coalesce="latest", **QUEUED) == first
+    assert core.get(first).data == {"v": "mine"}
+    assert len(looks) == 2
 
 
 def test_latest_never_changes_what_a_run_was_given(core: Core) -> None:

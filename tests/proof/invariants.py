@@ -67,6 +67,8 @@ class History:
         self._given: set[tuple[str, str]] = set()
         self._completed: dict[str, str] = {}
         self._asked: set[tuple[str, str]] = set()
+        self._given_up: dict[str, int] = {}
+        self._newest: dict[str, int] = {}
 
     @property
     def now(self) -> int:
@@ -98,6 +100,11 @@ class History:
         else:
             must((id, repr(data)) in self._waited_with, "no job has waited with what was acknowledged", id, data)
             self.acknowledged.add(id)
+            self._newest[id] = max(began, self._newest.get(id, began))
+
+    def gave_up(self, data: Any) -> None:
+        """Takes note that the caller of an enqueue had no answer. Its data may still arrive, but replace none newer."""
+        self._given_up[repr(data)] = self.now
 
     def claimed(self, token: str, jobs: Iterable[DurableJob]) -> None:
         """Judges what a claim was given: each job once, to the one whose token is on it, as it was in the run."""
@@ -155,6 +162,9 @@ class History:
             return
         if old["status"] == new["status"]:
             _judge_rest(old, new)
+            if new["status"] == "queued" and old["data"] != new["data"]:
+                newest, given_up = self._newest.get(new["_id"], -1), self._given_up.get(repr(new["data"]), self.now)
+                must(newest < given_up, "an old payload has replaced a newer one that was acknowledged", old, new)
             return
         must((old["status"], new["status"]) in MOVES, "a move that is not in the table", old, new)
         was, now = old.get("durable") or {}, new.get("durable") or {}

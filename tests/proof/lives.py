@@ -39,7 +39,7 @@ def asked(random: Random) -> Enqueue:
     """Some job."""
     return Enqueue(
         random.choice("aab"),
-        {"v": random.randrange(1_000)},
+        {"v": random.randrange(10**9)},
         priority=random.randrange(2),
         delay=random.choice((None, None, 5)),
         max_attempts=random.choice((1, 2, 3)),
@@ -117,7 +117,7 @@ class Life:
             case "cancel":
                 await self._world.cancel(id, self._line)
             case "update":
-                await self._world.update(id, {"v": self._random.randrange(1_000)}, self._line)
+                await self._world.update(id, {"v": self._random.randrange(10**9)}, self._line)
             case _:
                 await self._world.retry(id, self._line)
 

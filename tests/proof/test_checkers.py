@@ -123,19 +123,28 @@ def a_run_that_keeps_its_token_in_the_queue(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_latest_that_does_not_ask_whether_the_job_still_waits(patch: pytest.MonkeyPatch) -> None:
-    async def coalesce(jobs: Any, request: Any, held: Sequence[Document], session: Any = None) -> str | None:
-        waiting = [holder["_id"] for holder in held if holder["status"] == "queued"]
-        if waiting:
-            await jobs.update_one({"_id": waiting[0]}, {"$set": {"data": request.data}})
-        return waiting[0] if waiting else None
+    patch.setattr(enqueue, "_read", lambda waiting: {"_id": waiting["_id"]})
 
-    patch.setattr(enqueue, "coalesce", coalesce)
+
+def a_latest_that_asks_only_whether_the_job_still_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(enqueue, "_read", lambda waiting: {"_id": waiting["_id"], "status": "queued"})
+
+
+def a_latest_without_the_count_it_read(patch: pytest.MonkeyPatch) -> None:
+    real = enqueue._read
+    patch.setattr(enqueue, "_read", lambda waiting: without(real(waiting), enqueue.COALESCED))
+
+
+def a_latest_without_the_time_it_read(patch: pytest.MonkeyPatch) -> None:
+    real = enqueue._read
+    patch.setattr(enqueue, "_read", lambda waiting: without(real(waiting), "updated_at"))
 
 
 def an_answer_that_the_key_is_taken_without_another_look(patch: pytest.MonkeyPatch) -> None:
-    async def taken(jobs: Any, request: Any, document: Document) -> str | None:
+    async def taken(jobs: Any, request: Any, document: Document, session: Any) -> str | None:
         held = await enqueue.holders(jobs, (request.dedupe.key,))
-        return await enqueue.coalesce(jobs, request, held)
+        waiting = enqueue.replaceable(request, held)
+        return await enqueue.coalesce(jobs, request, waiting) if waiting else None
 
     patch.setattr(enqueue, "_taken", taken)
 
@@ -196,6 +205,22 @@ PLANTED: list[tuple[Plant, Check]] = [
     (
         a_latest_that_does_not_ask_whether_the_job_still_waits,
         pair(keys.test_the_latest_payload_beside_a_claim_is_run_by_it_or_by_a_follower),
+    ),
+    (
+        a_latest_that_asks_only_whether_the_job_still_waits,
+        pair(keys.test_a_latest_that_arrives_late_replaces_nothing_newer, newer="latest"),
+    ),
+    (
+        a_latest_without_the_count_it_read,
+        pair(keys.test_a_latest_that_arrives_late_replaces_nothing_newer, newer="latest"),
+    ),
+    (
+        a_latest_without_the_time_it_read,
+        pair(keys.test_a_latest_that_arrives_late_replaces_nothing_newer, newer="update"),
+    ),
+    (
+        a_latest_without_the_time_it_read,
+        pair(keys.test_a_latest_that_arrives_late_replaces_nothing_newer, newer="run"),
     ),
     (
         an_answer_that_the_key_is_taken_without_another_look,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pymongo.errors import AutoReconnect
 
 from durabl_ext.errors import DedupeScopeConflictError
 from durabl_ext.options import Enqueue
 from durabl_ext.outcomes import Completed, KeyBusy, NotFailed, Retried
 from simplequeue.states import Status
+from tests.proof.lines import Fault
 from tests.proof.scheduler import Decision
 from tests.proof.test_interleavings import expired_run
 from tests.proof.world import BOTH, QUEUED, Claim, World
@@ -42,6 +44,50 @@ def test_two_latest_payloads_leave_one_job_with_one_of_them(world: World) -> Non
         return left
 
     assert set(world.play(start, check)) == {1, 2}
+
+
+@pytest.mark.parametrize("newer", ["latest", "update", "run"])
+def test_a_latest_that_arrives_late_replaces_nothing_newer(world: World, newer: str) -> None:
+    id = world.add({"v": 0}, backoff_delay=0, **QUEUED)
+    late = world.line({2: Fault.LATE})
+    with pytest.raises(AutoReconnect):
+        world.do(world.enqueue(Enqueue("a", {"v": 1}, coalesce="latest", **QUEUED), line=late))
+    assert late.names == ["insert_many", "find", "update_one"]
+    if newer == "latest":  # in the same millisecond
+        world.add({"v": 2}, coalesce="latest", **QUEUED)
+    else:
+        world.wait(0.001)
+        if newer == "update":
+            world.do(world.update(id, {"v": 2}))
+        else:
+            world.do(world.end(world.claim_one(), "fail"))
+    stored = world.stored(id)
+    late.deliver()
+    assert world.stored(id) == stored
+    world.drain()
+
+
+@pytest.mark.parametrize("action", ["a", "b"])
+def test_a_latest_beside_a_cancel_and_a_new_job_of_the_key_replaces_only_its_own_action(
+    world: World, action: str
+) -> None:
+    async def instead(id: str | None) -> list[str | None]:
+        assert await world.cancel(id) is not None
+        return await world.enqueue(Enqueue(action, {"v": 3}, **QUEUED))
+
+    def start() -> list[Decision]:
+        id = world.add({"v": 1}, **QUEUED)
+        return [world.enqueue(Enqueue("a", {"v": 2}, coalesce="latest", **QUEUED)), instead(id)]
+
+    def check(latest: list[str | None], others: list[str | None]) -> bool:
+        (waits,) = world.collection.find({"status": "queued"})
+        if latest[0] == waits["_id"]:
+            assert (waits["action"], waits["data"]) == ("a", {"v": 2})
+        elif others[0] == waits["_id"]:
+            assert (waits["action"], waits["data"]) == (action, {"v": 3})
+        return latest[0] is None
+
+    assert set(world.play(start, check)) == ({False} if action == "a" else {True, False})
 
 
 def test_a_job_added_while_a_run_of_its_key_completes_is_never_swallowed(world: World) -> None:

@@ -18,13 +18,14 @@ from unittest.mock import patch
 from uuid import UUID
 
 from bson.codec_options import CodecOptions
+from pymongo.errors import PyMongoError
 
 from durabl_ext.core import claim as claiming
 from durabl_ext.core import claim_or_enqueue, enqueue, leases, recover, replay, settle
 from durabl_ext.core.indexes import ALL
 from durabl_ext.core.settle import How, Settlement
 from durabl_ext.job import DurableJob, durable_from
-from durabl_ext.options import Enqueue, checked
+from durabl_ext.options import Enqueue, Request, checked
 from durabl_ext.outcomes import LeaseLost, Renewed, Settled
 from simplequeue import operations
 from simplequeue.collection import CollectionJobs
@@ -174,7 +175,8 @@ class World:
     async def enqueue(self, *asked: Enqueue, line: Line | None = None) -> list[str | None]:
         jobs, began = self.jobs(line), self.history.now
         requests = [checked(one, jobs.codec) for one in asked]
-        ids = await enqueue.enqueue(jobs, requests)
+        with self._giving_up(*requests):
+            ids = await enqueue.enqueue(jobs, requests)
         for request, id in zip(requests, ids, strict=True):
             self.history.enqueued(began, request.dedupe, request.data, id)
         return ids
@@ -198,7 +200,8 @@ class World:
     async def claim_or_enqueue(self, asked: Enqueue, line: Line | None = None) -> Claim | None:
         jobs, token, began = self.jobs(line), next(self._tokens), self.history.now
         request = checked(asked, jobs.codec)
-        job = await claim_or_enqueue.claim_or_enqueue(jobs, request, claiming.Terms(token, LEASE, {}))
+        with self._giving_up(request):
+            job = await claim_or_enqueue.claim_or_enqueue(jobs, request, claiming.Terms(token, LEASE, {}))
         if job is not None:
             self.history.claimed(token, [job])
             return Claim(job, token)
@@ -238,6 +241,15 @@ class World:
         job = await operations.add(self.jobs(line), "a", data, None)
         self.history.enqueued(self.history.now, None, job.data, job.id)
         return job.id
+
+    @contextmanager
+    def _giving_up(self, *requests: Request) -> Iterator[None]:
+        try:
+            yield
+        except PyMongoError:
+            for request in requests:
+                self.history.gave_up(request.data)
+            raise
 
     def _id(self) -> UUID:
         millis, number = int(self.time.timestamp() * 1_000), next(self._ids)
