@@ -19,6 +19,7 @@ from simplequeue.jobs import Write
 from tests.proof import test_crashes as crashes
 from tests.proof import test_interleaved_keys as keys
 from tests.proof import test_interleavings as pairs
+from tests.proof import test_requests_during_runs as requests
 from tests.proof.lives import live_through
 from tests.proof.scenes import SCENES
 from tests.proof.world import BOTH, QUEUED, World
@@ -174,6 +175,12 @@ def schedules(world: World) -> None:
         live_through(world, seed)
 
 
+def swallowed(world: World) -> None:
+    """Some of the seeds."""
+    for seed in range(100):
+        requests.play(world, seed)
+
+
 def pair(test: Callable[..., None], **arguments: Any) -> Check:
     return partial(test, **arguments)
 
@@ -228,6 +235,8 @@ PLANTED: list[tuple[Plant, Check]] = [
             keys.test_a_third_job_of_a_key_beside_the_start_of_its_follower_leaves_work_outstanding, coalesce="latest"
         ),
     ),
+    (an_answer_that_the_key_is_taken_without_another_look, swallowed),
+    (a_latest_that_does_not_ask_whether_the_job_still_waits, swallowed),
     (a_settle_of_ids_times_tokens, schedules),
     (a_release_that_keeps_the_attempt, schedules),
     (a_claim_fenced_by_the_id_alone, schedules),
