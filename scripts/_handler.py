@@ -1,19 +1,30 @@
-"""The handler that a worker is told to run: MODULE:HANDLER, found as ``python -m`` finds modules."""
+"""The handler a worker is told to run: MODULE:HANDLER, found as ``python -m`` finds modules; and how it is logged."""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
+import logging
 import sys
 import traceback
+from collections.abc import Awaitable
 from operator import attrgetter
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import ModuleType
 
 import click
 
+from simplequeue import Job
+from simplequeue.failure import stored_error
 from simplequeue.slots import Handler, checked_handler
+from simplequeue_scripts._as_text import clipped, printable
 
 HINT = "MODULE:HANDLER"
+
+ACTION_WIDTH = 100
+MESSAGE_WIDTH = 500
+"""Characters of a log line. An action may have 1,000, an error's text any number; the job keeps more of both."""
 
 
 def load(target: str) -> Handler:
@@ -25,8 +36,11 @@ def load(target: str) -> Handler:
     """
     module, colon, name = target.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
-        raise _bad(f"expected a module, a colon and a function, such as app.jobs:handle, found {target!r:.200}")
-    found = _imported(module)
+        raise _bad(
+            "expected a module, a colon and a function, such as app.jobs:handle, "
+            f"found {target!r:.200}{_if_a_file(module, name)}"
+        )
+    found = _imported(module, _if_a_file(module, name))
     try:
         handler = attrgetter(name)(found)
     except AttributeError as error:
@@ -37,7 +51,42 @@ def load(target: str) -> Handler:
         raise _bad(str(error)) from error
 
 
-def _imported(module: str) -> ModuleType:
+def logged(handler: Handler) -> Handler:
+    """Gives a handler for a sync queue that logs what this one raises, in one line, and raises it again.
+
+    A call that is to be awaited gives one that is to be awaited, whatever kind of callable it came from.
+    """
+    # Made here and not with the module: an application that sets up its logging disables what is there before.
+    logger = logging.getLogger("simplequeue.worker")
+
+    @functools.wraps(handler)
+    def call(job: Job) -> object:
+        try:
+            result = handler(job)
+        except BaseException as error:
+            _log(logger, job, error)
+            raise
+        return awaited(job, result) if inspect.isawaitable(result) else result
+
+    async def awaited(job: Job, result: Awaitable[object]) -> object:
+        try:
+            return await result
+        except BaseException as error:
+            _log(logger, job, error)
+            raise
+
+    return call
+
+
+def _log(logger: logging.Logger, job: Job, error: BaseException) -> None:
+    stored = stored_error(error)  # an exception's text is foreign code, which may raise
+    name, message = stored["name"], clipped(stored["message"], MESSAGE_WIDTH)
+    logger.warning(
+        "job %s failed, %s: %s: %s", printable(job.id), clipped(job.action, ACTION_WIDTH), printable(name), message
+    )
+
+
+def _imported(module: str, remedy: str) -> ModuleType:
     sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(module)
@@ -45,7 +94,7 @@ def _imported(module: str) -> ModuleType:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise _bad(
                 f"there is no module {error.name!r}, neither in this directory nor installed; "
-                f"start the worker where `python -m {module}` would find it"
+                f"start the worker where `python -m {module}` would find it{remedy}"
             ) from error
         raise _broken(module, error) from error
     except (Exception, SystemExit) as error:
@@ -62,6 +111,15 @@ def _broken(module: str, error: BaseException) -> click.UsageError:
 
 
 _MACHINERY = frozenset((__name__, "importlib", "importlib._bootstrap", "importlib._bootstrap_external"))
+
+
+def _if_a_file(module: str, name: str) -> str:
+    """What to add for somebody who named the file of a module."""
+    if not module.endswith(".py"):
+        return ""
+    path = PurePath(module).with_suffix("")
+    parts = path.parts[-1:] if path.is_absolute() or ".." in path.parts else path.parts
+    return f"; name the module, not its file: {'.'.join(parts)}:{name or 'HANDLER'}"
 
 
 def _place(module: ModuleType) -> str:

@@ -41,8 +41,9 @@ def demo() -> None:
         click.echo("\nA worker listens, two jobs at a time: queue.listen(handler, concurrency=2)")
         with queue.listen(handle, concurrency=2):
             ended = follow(queue, jobs[:-1])
-        click.echo("\nEach has its end. Here they are as `simplequeue ls` shows them:\n")
-        show_table([job.document for job in [*ended, queue.get(jobs[-1].id)] if job], datetime.now(UTC))
+        click.echo("\nEach has its end. Here they are as `simplequeue ls` shows them, newest first:\n")
+        shown = [job for job in [*ended, queue.get(jobs[-1].id)] if job]
+        show_table([job.document for job in reversed(shown)], datetime.now(UTC))
         failed = next((job for job in ended if job.error), None)
         if failed is not None and failed.error is not None:
             click.echo(f"\nThe failed one keeps its error and stack: {failed.error['name']}: {failed.error['message']}")

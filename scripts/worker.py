@@ -39,10 +39,12 @@ def worker(options: Options, target: str, concurrency: int, actions: tuple[str, 
     HANDLER is called with each job; a def runs in a thread, an async def on an event loop. MODULE is found as python -m
     finds it, the current directory included. --action may be given several times; without it, it takes all jobs.
 
+    What HANDLER raises fails its job and is logged to stderr in one line; `simplequeue get ID` shows the stack.
+
     On a stop it takes no more jobs and waits for those that run: exit code 0 when all have finished within --timeout
     seconds. If not, it leaves them behind with exit code 1: their jobs stay running, and nobody runs them again.
     """
-    handler = _handler.load(target)
+    handler = _handler.logged(_handler.load(target))
     # After the import, so that an application that has set up its logging keeps it.
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # Entered first and so left last: a second signal must not interrupt the closing of the connection.

@@ -33,7 +33,9 @@ def test_it_shows_jobs_pass_through_their_states() -> None:
     for step in STEPS:
         assert step in result.stdout
     table = result.stdout[result.stdout.index("ID  ") :].splitlines()[1:6]
-    assert [line.split()[1] for line in table] == ["completed", "completed", "completed", "failed", "cancelled"]
+    assert [line.split()[1] for line in table] == ["cancelled", "failed", "completed", "completed", "completed"]
+    ids = [line.split()[0] for line in table]
+    assert ids == sorted(ids, reverse=True)  # newest first, as ls has them
     assert time.monotonic() - began < 30  # it takes three seconds; a busy machine may take longer
 
 

@@ -56,6 +56,28 @@ def test_what_is_no_module_and_handler_is_refused_with_an_example(target: str) -
     assert "such as app.jobs:handle" in problem(target)
 
 
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ("handler_file.py:handle", "handler_file:handle"),
+        ("./handler_file.py:handle", "handler_file:handle"),
+        ("handler_folder/b.py:Mail.send", "handler_folder.b:Mail.send"),
+        ("/srv/handler_file.py:handle", "handler_file:handle"),
+        ("../handler_file.py:handle", "handler_file:handle"),
+        ("handler_file.py", "handler_file:HANDLER"),
+    ],
+)
+def test_who_names_a_file_is_told_its_module(write: Write, target: str, hint: str) -> None:
+    write("handler_file", "def handle(job): pass")
+    assert problem(target).endswith(f"; name the module, not its file: {hint}")
+
+
+def test_a_module_that_is_called_py_can_be_named(write: Write) -> None:
+    write("handler_folder.py", "def handle(job): return 'py'")
+    handler: Any = load("handler_folder.py:handle")
+    assert handler(None) == "py"
+
+
 def test_a_module_that_is_not_there_is_named(write: Write) -> None:
     write("handler_folder.present", "")
     assert "there is no module 'handler_missing'" in problem("handler_missing:handle")

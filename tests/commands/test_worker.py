@@ -50,6 +50,41 @@ async def told(job):
     print("told", job.data["name"], flush=True)
     if job.data["name"] == "nobody":
         raise ValueError("no such user")
+
+def raising(job):
+    raise ValueError("no such user:\\n\\x1b[31m" + job.data["name"])
+
+async def raising_async(job):
+    raising(job)
+
+class Raising:
+    async def __call__(self, job):
+        raising(job)
+
+raising_object = Raising()
+raising_later = lambda job: raising_async(job)
+
+def leaving(job):
+    raise SystemExit("not today")
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise SystemExit
+
+def raising_unprintable(job):
+    raise Unprintable
+"""
+
+CONFIGURED = """
+import logging.config
+from app import raising
+
+logging.config.dictConfig({
+    "version": 1,
+    "formatters": {"own": {"format": "own %(name)s %(message)s"}},
+    "handlers": {"own": {"class": "logging.StreamHandler", "formatter": "own"}},
+    "root": {"handlers": ["own"]},
+})
 """
 
 LEAVING = """
@@ -71,6 +106,7 @@ def start(tmp_path: Path, environment: dict[str, str]) -> Start:
     """Starts a worker in a directory with the modules above and a pipe named ``go``."""
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "leaving.py").write_text(LEAVING)
+    (tmp_path / "configured.py").write_text(CONFIGURED)
     os.mkfifo(tmp_path / "go")
     return lambda *words, **more: running("worker", *words, environment={**environment, **more}, cwd=tmp_path)
 
@@ -197,6 +233,52 @@ def test_warnings_of_the_library_go_to_stderr(start: Start, queue: Queue, db: An
         db.job.update_one({"_id": job.id}, {"$set": {"status": "cancelled"}})
         let_go(tmp_path)
         worker.wait_for(f"WARNING simplequeue: job {job.id} was no longer running when its handler ended")
+        worker.send(signal.SIGTERM)
+        assert worker.end(SLACK) == 0
+
+
+@pytest.mark.parametrize(
+    ("handler", "logged"),
+    [
+        ("raising", "ValueError: no such user:\\n\\x1b[31mAda"),
+        ("raising_async", "ValueError: no such user:\\n\\x1b[31mAda"),
+        ("raising_object", "ValueError: no such user:\\n\\x1b[31mAda"),
+        ("raising_later", "ValueError: no such user:\\n\\x1b[31mAda"),
+        ("leaving", "SystemExit: not today"),
+        ("raising_unprintable", "Unprintable: <the text of this Unprintable cannot be had>"),
+    ],
+)
+def test_a_failed_job_is_a_line_of_the_log_and_failed_as_without_it(
+    start: Start, queue: Queue, handler: str, logged: str
+) -> None:
+    jobs = queue.add_many([("tell\nall", {"name": "Ada"})] * 2)
+    with start(f"app:{handler}") as worker:
+        for job in jobs:
+            worker.wait_for(f"WARNING simplequeue.worker: job {job.id} failed, tell\\nall: {logged}\n")
+        until(lambda: [status(queue, job.id) for job in jobs] == ["failed", "failed"])
+        worker.send(signal.SIGTERM)
+        assert worker.end(SLACK) == 0
+    assert len(worker.stderr.splitlines()) == 3 + len(jobs)
+    ended = queue.get(jobs[0].id)
+    assert ended is not None
+    assert ended.error is not None
+    assert ended.error["name"] == logged.partition(":")[0]
+    assert "app.py" in ended.error["stack"]
+
+
+def test_a_job_that_went_well_is_not_logged(start: Start, queue: Queue) -> None:
+    job = queue.add("tell", {"name": "Ada"})
+    with start("app:told") as worker:
+        until(lambda: status(queue, job.id) == "completed")
+        worker.send(signal.SIGTERM)
+        assert worker.end(SLACK) == 0
+    assert job.id not in worker.stderr
+
+
+def test_an_application_that_set_up_its_logging_gets_failed_jobs_there(start: Start, queue: Queue) -> None:
+    job = queue.add("tell", {"name": "Ada"})
+    with start("configured:raising") as worker:
+        worker.wait_for(f"own simplequeue.worker job {job.id} failed, tell: ValueError: no such user")
         worker.send(signal.SIGTERM)
         assert worker.end(SLACK) == 0
 
