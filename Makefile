@@ -5,8 +5,16 @@ BIN := .venv/bin
 .PHONY: demo test check types lint lowest clean
 .DEFAULT_GOAL := test
 
+# Where PYTHON is given, an environment of another Python is made anew; else the one that is there is taken.
+ifneq ($(origin PYTHON),file)
+VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version())')
+$(if $(VERSION),,$(error PYTHON=$(PYTHON) does not run))
+other = $(shell test ! -e $1/pyvenv.cfg || grep -qx 'version = $(VERSION)' $1/pyvenv.cfg || echo $1/ready)
+.PHONY: $(call other,.venv) $(call other,.venv-lowest)
+endif
+
 .venv/ready: pyproject.toml
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(if $(call other,.venv),--clear) .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
@@ -27,7 +35,7 @@ types: .venv/ready
 
 # The conformance suite on the oldest driver that pyproject.toml admits.
 .venv-lowest/ready: pyproject.toml
-	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) -m venv $(if $(call other,.venv-lowest),--clear) .venv-lowest
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]' 'pymongo==4.13.0'
 	touch $@
 

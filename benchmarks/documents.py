@@ -1,4 +1,4 @@
-"""What the hand-written loops send, in both colours: the same documents, index and fences as the library's.
+"""What the hand-written loops send, sync and async: the same documents, index and fences as the library's.
 
 Spelled out once more on purpose. Taken from the library, a mistake there would be on both sides and show nowhere.
 """

@@ -1,4 +1,4 @@
-"""Every measure of both colours behind one kind of call, on one server."""
+"""Every measure, sync and async, behind one kind of call, on one server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Samples = dict[tuple[str, Colour], Sample]
 
 @contextmanager
 def open_samples(address: str, sizes: Sizes) -> Iterator[tuple[Samples, dict[str, Any]]]:
-    """How to take a sample of each measure and colour, in a database that is dropped in the end; and the machine."""
+    """How to sample each measure, sync and async, in a database that is dropped in the end; and the machine."""
     name = f"benchmark_{uuid.uuid4().hex}"
     with MongoClient[Document](address) as client, asyncio.Runner() as runner:
         async_client = AsyncMongoClient[Document](address)

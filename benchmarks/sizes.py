@@ -1,4 +1,4 @@
-"""What a sample is of, and how much it holds: the same for both sides and both colours."""
+"""What a sample is of, and how much it holds: the same for both sides, sync and async."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Sizes:
 
 
 FULL = Sizes({"add": (24, 8), "add_many": (24, 8), "listen": (12, 30), "latency": (40, 40), "memory": (5, 20)})
-"""Less than four minutes for both colours, however busy the machine."""
+"""Less than four minutes for sync and async together, however busy the machine."""
 
 QUICK = Sizes(
     {"add": (5, 3), "add_many": (5, 3), "listen": (5, 6), "latency": (8, 6), "memory": (1, 3)},

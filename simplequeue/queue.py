@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, overload
+from uuid import UUID
 
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
@@ -97,28 +98,48 @@ class Queue:
             poll_interval: Seconds, or a timedelta, between looks without a signal. None means 60 with a change stream,
                 5 on a server without.
 
+        Returns:
+            The listener, at work: ``stop`` it, or use it as a context manager.
+
         Raises:
             TypeError: ``handler`` cannot be called, or is a generator function.
             PayloadError: Another argument is not as above.
             IndexConflictError: The collection's index cannot be made; the message says what to drop.
+            UnsupportedServerError: The server is older than MongoDB 6.0.
             pymongo.errors.PyMongoError: The server could not be reached, or refused. Later trouble is survived.
         """
         return Listener(self._jobs, handler, actions, concurrency, poll_interval)
 
-    def get(self, id: str) -> Job | None:
-        """Reads a job; None when there is none of this id, or it is no UUID."""
+    def get(self, id: str | UUID) -> Job | None:
+        """Reads a job.
+
+        Args:
+            id: The job's id: a string in lower case with hyphens, as ``Job.id`` is, or a ``UUID``. Any other spelling,
+                upper case too, is the id of no job. So it is in ``update`` and ``cancel``.
+
+        Returns:
+            The job as it is now; None when there is none of this id.
+
+        Raises:
+            pymongo.errors.PyMongoError: The server could not be reached, or refused.
+        """
         return run(operations.get(self._jobs, id))
 
-    def update(self, id: str, values: Mapping[str, Any], *, session: ClientSession | None = None) -> UpdateResult:
+    def update(
+        self, id: str | UUID, values: Mapping[str, Any], *, session: ClientSession | None = None
+    ) -> UpdateResult:
         """Sets top-level fields of a job's ``data``, whatever its state, and leaves the others alone.
 
         Handlers are not woken by it and a handler that runs keeps the data it was given.
 
         Args:
-            id: The job. ``matched_count`` of the result is 0 when there is none.
+            id: The job's id, as for ``get``.
             values: The fields, at most 1,000, and their new values. ``"_id"`` and ``"status"`` are fields like any
                 other.
-            session: Updates in this session's transaction.
+            session: Updates in this session's transaction. None means at once.
+
+        Returns:
+            PyMongo's result: ``matched_count`` is 1, or 0 when there is no such job.
 
         Raises:
             PayloadError: A key is empty, begins with ``$`` or holds a dot, a value cannot be stored, or the job's data
@@ -127,14 +148,17 @@ class Queue:
         """
         return run(operations.update(self._jobs, id, values, session))
 
-    def cancel(self, id: str, *, session: ClientSession | None = None) -> Job | None:
-        """Cancels a job that is still queued; None when there is none, or it was claimed or has ended.
+    def cancel(self, id: str | UUID, *, session: ClientSession | None = None) -> Job | None:
+        """Cancels a job that is still queued.
 
-        A handler that runs is not stopped. Exactly one of a cancel and a claim wins.
+        A handler that runs is not stopped. Of a claim and a cancel exactly one gets the job.
 
         Args:
-            id: The job.
-            session: Cancels in this session's transaction.
+            id: The job's id, as for ``get``.
+            session: Cancels in this session's transaction. None means at once.
+
+        Returns:
+            The job as it was cancelled; None when there is none, or it was claimed or has ended.
 
         Raises:
             pymongo.errors.PyMongoError: The server could not be reached, or refused.
@@ -151,8 +175,13 @@ class Queue:
             before: A time zone-aware time. None means now: everything that has ended.
             limit: Delete at most so many. None means all.
 
+        Returns:
+            PyMongo's result: ``deleted_count`` is the sum of all batches.
+
         Raises:
             PayloadError: ``before`` is naive or no datetime, or ``limit`` no whole number of at least 1.
+            IndexConflictError: The collection's index cannot be made; the message says what to drop.
+            UnsupportedServerError: The server is older than MongoDB 6.0.
             pymongo.errors.PyMongoError: The server could not be reached, or refused.
         """
         return run(operations.sweep(self._jobs, before, limit))
@@ -191,17 +220,17 @@ class AsyncQueue:
         """
         return await AsyncListener.begin(self._jobs, handler, actions, concurrency, poll_interval)
 
-    async def get(self, id: str) -> Job | None:
+    async def get(self, id: str | UUID) -> Job | None:
         """Reads a job, as ``Queue.get`` does."""
         return await operations.get(self._jobs, id)
 
     async def update(
-        self, id: str, values: Mapping[str, Any], *, session: AsyncClientSession | None = None
+        self, id: str | UUID, values: Mapping[str, Any], *, session: AsyncClientSession | None = None
     ) -> UpdateResult:
         """Sets top-level fields of a job's ``data``, as ``Queue.update`` does."""
         return await operations.update(self._jobs, id, values, session)
 
-    async def cancel(self, id: str, *, session: AsyncClientSession | None = None) -> Job | None:
+    async def cancel(self, id: str | UUID, *, session: AsyncClientSession | None = None) -> Job | None:
         """Cancels a job that is still queued, as ``Queue.cancel`` does."""
         return await operations.cancel(self._jobs, id, session)
 
@@ -215,9 +244,14 @@ def create_queue(db: Database[Any], *, collection: str = ...) -> Queue: ...
 @overload
 def create_queue(db: AsyncDatabase[Any], *, collection: str = ...) -> AsyncQueue: ...
 def create_queue(db: Any, *, collection: str = "job") -> Queue | AsyncQueue:
-    """Makes the queue that lives in a collection, in the colour of the database. It sends nothing to the server.
+    """Makes the queue that lives in a collection, sync or async as the database is. It sends nothing to the server.
 
     Whatever the client's defaults, writes are acknowledged by a majority and reads come from the primary.
+
+    Indexes are made where they are first needed: by the first ``listen`` ``which_plain_job_is_next``, or with
+    ``actions`` ``which_plain_job_of_an_action_is_next``; by the first ``sweep`` ``which_jobs_ended_before``. The
+    database user needs the role ``readWrite`` on the database, which covers them (``createIndex``) and the change
+    stream (``find`` and ``changeStream``). A user who may not open a change stream polls.
 
     Args:
         db: A ``Database`` or ``AsyncDatabase`` of PyMongo, or a mongomock ``Database``, which needs no server and is

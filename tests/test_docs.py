@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from click import Group
 from pymongo.database import Database
 
+from simplequeue.job import new_document
 from simplequeue_scripts.main import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+STUCK = "0198e15c-8200-7000-8000-000000000001"
 LOCAL = "mongodb://localhost:27017/?replicaSet=rs0"
 
 
@@ -32,6 +35,9 @@ def test_the_code_of_the_readme_runs_from_top_to_bottom(mongo_url: str, db: Data
     assert len(blocks) >= 5
     names: dict[str, Any] = {"__name__": "readme"}
     listeners: list[Any] = []
+    began = datetime(2026, 8, 25, 12, tzinfo=UTC)
+    stuck = {**new_document("greet", {"name": "stuck"}, began), "_id": STUCK, "status": "running", "started_at": began}
+    db.job.insert_one(stuck)
     for block in blocks:
         # Never the database that is named there: on somebody's own replica set it may be in use.
         code = block.replace(LOCAL, mongo_url).replace("client.app", f"client[{db.name!r}]")
@@ -43,6 +49,10 @@ def test_the_code_of_the_readme_runs_from_top_to_bottom(mongo_url: str, db: Data
     names["client"].close()
     actions = {document["action"] for document in db.job.find()}
     assert {"greet", "send-mail", "ship"} <= actions
+    ended, again = db.job.find({"data.name": "stuck"}, sort=[("_id", 1)])
+    assert (ended["_id"], ended["status"]) == (STUCK, "failed")
+    assert ended["finished_at"] == ended["updated_at"]
+    assert again["action"] == "greet"
 
 
 def test_the_quickstart_runs_and_shows_how_its_jobs_ended() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any, assert_type
+from uuid import UUID
 
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.results import DeleteResult, UpdateResult
@@ -36,6 +37,11 @@ def sync_queue(client: MongoClient[dict[str, Any]]) -> None:
     assert_type(queue.get(job.id), Job | None)
     assert_type(queue.update(job.id, {"n": 2}), UpdateResult)
     assert_type(queue.cancel(job.id), Job | None)
+    id = UUID(job.id)
+    assert_type(queue.get(id), Job | None)
+    assert_type(queue.update(id, {"n": 2}), UpdateResult)
+    assert_type(queue.cancel(id), Job | None)
+    queue.get(7)  # type: ignore[arg-type]  # an id is a string or a UUID
     assert_type(queue.sweep(datetime.now().astimezone(), limit=10), DeleteResult)
     with client.start_session() as session:
         queue.add("greet", session=session)
@@ -60,6 +66,10 @@ async def async_queue(client: AsyncMongoClient[dict[str, Any]]) -> None:
     assert_type(await queue.get(job.id), Job | None)
     assert_type(await queue.update(job.id, {}), UpdateResult)
     assert_type(await queue.cancel(job.id), Job | None)
+    id = UUID(job.id)
+    assert_type(await queue.get(id), Job | None)
+    assert_type(await queue.update(id, {}), UpdateResult)
+    assert_type(await queue.cancel(id), Job | None)
     assert_type(await queue.sweep(), DeleteResult)
     async with client.start_session() as session:
         await queue.add("greet", session=session)

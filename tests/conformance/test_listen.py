@@ -174,9 +174,9 @@ class Odd(BaseException):
     "error",
     [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration, StopAsyncIteration, Odd],
 )
-@pytest.mark.parametrize("colour", ["def", "async def"])
+@pytest.mark.parametrize("kind", ["def", "async def"])
 def test_whatever_a_handler_raises_fails_its_job_and_the_listener_lives_on(
-    cell: Cell, error: type[BaseException], colour: str
+    cell: Cell, error: type[BaseException], kind: str
 ) -> None:
     def raising(job: Job) -> None:
         if job.action == "bad":
@@ -187,9 +187,7 @@ def test_whatever_a_handler_raises_fails_its_job_and_the_listener_lives_on(
         raising(job)
 
     bad = [job.id for job in cell.queue.add_many([("bad", None)] * 3)]
-    with cell.queue.listen(
-        raising if colour == "def" else raising_async, concurrency=2, poll_interval=POLL
-    ) as listener:
+    with cell.queue.listen(raising if kind == "def" else raising_async, concurrency=2, poll_interval=POLL) as listener:
         until(ended(cell.collection, bad))
         good = cell.queue.add("good")
         until(ended(cell.collection, [good.id]))

@@ -55,7 +55,7 @@ def test_add_many_keeps_the_order_and_stores_nothing_when_one_is_bad(cell: Cell)
     assert cell.queue.add_many([]) == []
 
 
-def test_get_finds_a_job_by_its_id_and_nothing_by_what_is_no_id(cell: Cell) -> None:
+def test_a_job_is_found_by_its_id_as_text_or_uuid_and_nothing_by_what_is_no_id(cell: Cell) -> None:
     job = cell.queue.add("greet")
     assert cell.queue.get(job.id) == job
     assert cell.queue.get(UUID(job.id)) == job
@@ -64,6 +64,8 @@ def test_get_finds_a_job_by_its_id_and_nothing_by_what_is_no_id(cell: Cell) -> N
         assert cell.queue.cancel(other) is None
         assert cell.queue.update(other, {"x": 1}).matched_count == 0
     assert cell.queue.get(job.id) == job
+    assert cell.queue.update(UUID(job.id), {"x": 1}).matched_count == 1
+    assert cell.queue.cancel(UUID(job.id)).data == {"x": 1}
 
 
 def test_update_sets_single_fields_beneath_data_and_leaves_the_root_alone(cell: Cell) -> None:

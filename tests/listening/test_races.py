@@ -96,7 +96,7 @@ def test_of_two_claims_one_gets_the_job(scene: Scene) -> None:
         assert scene.status(job.id) is Status.RUNNING
 
 
-def test_of_a_claim_and_a_cancel_one_gets_the_job(scene: Scene) -> None:
+def test_of_a_claim_and_a_cancel_exactly_one_gets_the_job(scene: Scene) -> None:
     winners = set()
     for order in interleavings([3, 3]):
         job = scene.queue.add("a")
