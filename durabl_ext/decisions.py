@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeVar, get_args
+from uuid import UUID
 
 from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.results import DeleteResult, UpdateResult
@@ -121,7 +122,7 @@ class Decisions:
         await self._release_strays()
         return self._claims(terms, await self._indexed(lambda: claim(self._jobs, wanted, at_most, terms)))
 
-    async def claim_by_id(self, id: str, *, lease: Seconds) -> Claim | None:
+    async def claim_by_id(self, id: str | UUID, *, lease: Seconds) -> Claim | None:
         if (known := known_id(id)) is None:
             return None
         return await self._claim_one({"_id": known}, lease)
@@ -165,7 +166,7 @@ class Decisions:
         await self._release_strays()
         return await self._indexed(lambda: recover(self._jobs, at_most, self._uniform))
 
-    async def read_steps(self, id: str) -> list[Document] | None:
+    async def read_steps(self, id: str | UUID) -> list[Document] | None:
         return None if (known := known_id(id)) is None else await journal.read_steps(self._jobs, known)
 
     async def append_step(self, claim: Claim, step: Step) -> Appended | LeaseLost | NotFound:
@@ -186,20 +187,22 @@ class Decisions:
         at_most = checked_count(limit, "limit")
         return await self._indexed(lambda: replay.list_failed(self._jobs, of_action, failure_kind, at_most))
 
-    async def retry(self, id: str) -> Retried | KeyBusy | NotFailed | NotFound:
+    async def retry(self, id: str | UUID) -> Retried | KeyBusy | NotFailed | NotFound:
         await self._ensure_indexes()
         return await replay.retry(self._jobs, id)
 
     async def get_stats(self, action: str | None = None) -> QueueStats:
         return await self._indexed(lambda: stats.get_stats(self._jobs, action))
 
-    async def get(self, id: str) -> DurableJob | None:
+    async def get(self, id: str | UUID) -> DurableJob | None:
         return _durable(await operations.get(self._jobs, id))
 
-    async def update(self, id: str, values: Mapping[str, Any], *, session: Session | None = None) -> UpdateResult:
+    async def update(
+        self, id: str | UUID, values: Mapping[str, Any], *, session: Session | None = None
+    ) -> UpdateResult:
         return await operations.update(self._jobs, id, values, session)
 
-    async def cancel(self, id: str, *, session: Session | None = None) -> DurableJob | None:
+    async def cancel(self, id: str | UUID, *, session: Session | None = None) -> DurableJob | None:
         return _durable(await operations.cancel(self._jobs, id, session))
 
     async def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> DeleteResult:
@@ -256,7 +259,7 @@ class Decisions:
 
     async def _ensure_dedupe(self, session: Session | None) -> None:
         for index in indexes.DEDUPE:
-            if session is not None and not self._jobs.has_seen(index):
+            if getattr(session, "in_transaction", False) and not self._jobs.has_seen(index):
                 raise RuntimeError(
                     f"a dedupe key needs the index {index.name!r}, which cannot be made in a transaction: call "
                     "startup() when the program starts"

@@ -6,6 +6,7 @@ They need the extra ``testing``. Nothing about concurrency is proved on them.
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from durabl_ext.claims import Claim
 from durabl_ext.decisions import Decisions, Limits
@@ -14,6 +15,7 @@ from durabl_ext.mongo import AsyncMongoJobQueue, MongoJobQueue
 from durabl_ext.options import Seconds
 from simplequeue.in_memory import InMemoryJobs, locked
 from simplequeue.jobs import run
+from simplequeue.operations import known_id
 from simplequeue.states import Status
 
 
@@ -50,7 +52,7 @@ class AsyncDummyBackend(AsyncMongoJobQueue):
 class ImmediateBackend(DummyBackend):
     """Keeps jobs in memory and lets a queued one be claimed by its id at once, whatever its ``run_at`` says."""
 
-    def claim_by_id(self, id: str, *, lease: Seconds) -> Claim | None:
+    def claim_by_id(self, id: str | UUID, *, lease: Seconds) -> Claim | None:
         """Starts a queued job, due or not."""
         run(_make_due(self._decisions, id))
         return super().claim_by_id(id, lease=lease)
@@ -59,7 +61,7 @@ class ImmediateBackend(DummyBackend):
 class AsyncImmediateBackend(AsyncDummyBackend):
     """Keeps jobs in memory and lets them be claimed at once, as ``ImmediateBackend`` does."""
 
-    async def claim_by_id(self, id: str, *, lease: Seconds) -> Claim | None:
+    async def claim_by_id(self, id: str | UUID, *, lease: Seconds) -> Claim | None:
         """Starts a queued job, due or not."""
         await _make_due(self, id)
         return await super().claim_by_id(id, lease=lease)
@@ -81,7 +83,7 @@ async def _all(decisions: Decisions) -> list[DurableJob]:
     return [durable_from(document) for document in await decisions._jobs.find({}, sort=(("_id", 1),))]
 
 
-async def _make_due(decisions: Decisions, id: str) -> None:
+async def _make_due(decisions: Decisions, id: str | UUID) -> None:
     # Only of a job that would be refused as not due: a plain one has no time at all.
-    waiting = {"_id": id, "status": Status.QUEUED.value, "durable": {"$ne": None}}
+    waiting = {"_id": known_id(id), "status": Status.QUEUED.value, "durable": {"$ne": None}}
     await decisions._jobs.update_one(waiting, {"$min": {"durable.run_at": await decisions.now()}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
+from uuid import UUID
 
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.client_session import ClientSession
@@ -124,7 +125,7 @@ class MongoJobQueue:
         """Starts due jobs, as ``Backend.claim`` says."""
         return run(self._decisions.claim(actions, limit, lease=lease, adopt=adopt))
 
-    def claim_by_id(self, id: str, *, lease: Seconds) -> Claim | None:
+    def claim_by_id(self, id: str | UUID, *, lease: Seconds) -> Claim | None:
         """Starts one job, as ``Backend.claim_by_id`` says."""
         return run(self._decisions.claim_by_id(id, lease=lease))
 
@@ -152,7 +153,7 @@ class MongoJobQueue:
         """Takes jobs from dead runs, as ``Backend.recover`` says."""
         return run(self._decisions.recover(limit))
 
-    def read_steps(self, id: str) -> list[Document] | None:
+    def read_steps(self, id: str | UUID) -> list[Document] | None:
         """Reads a journal, as ``Backend.read_steps`` says."""
         return run(self._decisions.read_steps(id))
 
@@ -170,7 +171,7 @@ class MongoJobQueue:
         """Gives failed jobs, as ``Backend.list_failed`` says."""
         return run(self._decisions.list_failed(action=action, failure_kind=failure_kind, limit=limit))
 
-    def retry(self, id: str) -> Retried | KeyBusy | NotFailed | NotFound:
+    def retry(self, id: str | UUID) -> Retried | KeyBusy | NotFailed | NotFound:
         """Puts a failed job back in the queue, as ``Backend.retry`` says."""
         return run(self._decisions.retry(id))
 
@@ -178,15 +179,17 @@ class MongoJobQueue:
         """Counts jobs, as ``Backend.get_stats`` says."""
         return run(self._decisions.get_stats(action))
 
-    def get(self, id: str) -> DurableJob | None:
+    def get(self, id: str | UUID) -> DurableJob | None:
         """Reads a job, as ``Backend.get`` says."""
         return run(self._decisions.get(id))
 
-    def update(self, id: str, values: Mapping[str, Any], *, session: ClientSession | None = None) -> UpdateResult:
+    def update(
+        self, id: str | UUID, values: Mapping[str, Any], *, session: ClientSession | None = None
+    ) -> UpdateResult:
         """Sets fields of a job's data, as ``Backend.update`` says."""
         return run(self._decisions.update(id, values, session=session))
 
-    def cancel(self, id: str, *, session: ClientSession | None = None) -> DurableJob | None:
+    def cancel(self, id: str | UUID, *, session: ClientSession | None = None) -> DurableJob | None:
         """Cancels a queued job, as ``Backend.cancel`` says."""
         return run(self._decisions.cancel(id, session=session))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Unpack, overload
+from uuid import UUID
 
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
@@ -147,7 +148,7 @@ class JobQueue:
         """
         return self.backend.list_failed(action=action, failure_kind=failure_kind, limit=limit)
 
-    def retry(self, id: str) -> Retried | KeyBusy | NotFailed | NotFound:
+    def retry(self, id: str | UUID) -> Retried | KeyBusy | NotFailed | NotFound:
         """Puts a failed job back in the queue, due now, with all its attempts; steps it has finished stay finished.
 
         Returns:
@@ -160,16 +161,18 @@ class JobQueue:
         """Counts the jobs of an action, or of all (None), and says how far the queue is behind. Alert on the lag."""
         return self.backend.get_stats(action)
 
-    def get(self, id: str) -> DurableJob | None:
+    def get(self, id: str | UUID) -> DurableJob | None:
         """Reads a job; None when there is none of this id, or it is no UUID."""
         return self.backend.get(id)
 
-    def update(self, id: str, values: Mapping[str, Any], *, session: ClientSession | None = None) -> UpdateResult:
+    def update(
+        self, id: str | UUID, values: Mapping[str, Any], *, session: ClientSession | None = None
+    ) -> UpdateResult:
         """Sets top-level fields of a job's ``data``, as ``simplequeue.Queue.update`` does."""
         result: UpdateResult = self.backend.update(id, values, session=session)
         return result
 
-    def cancel(self, id: str, *, session: ClientSession | None = None) -> DurableJob | None:
+    def cancel(self, id: str | UUID, *, session: ClientSession | None = None) -> DurableJob | None:
         """Cancels a job that is still queued, as ``simplequeue.Queue.cancel`` does; its key is free at once."""
         return self.backend.cancel(id, session=session)
 
@@ -233,7 +236,7 @@ class AsyncJobQueue:
         """Gives failed jobs, the latest first, as ``JobQueue.list_failed`` does."""
         return await self.backend.list_failed(action=action, failure_kind=failure_kind, limit=limit)
 
-    async def retry(self, id: str) -> Retried | KeyBusy | NotFailed | NotFound:
+    async def retry(self, id: str | UUID) -> Retried | KeyBusy | NotFailed | NotFound:
         """Puts a failed job back in the queue, as ``JobQueue.retry`` does."""
         return await self.backend.retry(id)
 
@@ -241,18 +244,18 @@ class AsyncJobQueue:
         """Counts jobs and says how far the queue is behind, as ``JobQueue.get_stats`` does."""
         return await self.backend.get_stats(action)
 
-    async def get(self, id: str) -> DurableJob | None:
+    async def get(self, id: str | UUID) -> DurableJob | None:
         """Reads a job, as ``JobQueue.get`` does."""
         return await self.backend.get(id)
 
     async def update(
-        self, id: str, values: Mapping[str, Any], *, session: AsyncClientSession | None = None
+        self, id: str | UUID, values: Mapping[str, Any], *, session: AsyncClientSession | None = None
     ) -> UpdateResult:
         """Sets top-level fields of a job's ``data``, as ``JobQueue.update`` does."""
         result: UpdateResult = await self.backend.update(id, values, session=session)
         return result
 
-    async def cancel(self, id: str, *, session: AsyncClientSession | None = None) -> DurableJob | None:
+    async def cancel(self, id: str | UUID, *, session: AsyncClientSession | None = None) -> DurableJob | None:
         """Cancels a job that is still queued, as ``JobQueue.cancel`` does."""
         return await self.backend.cancel(id, session=session)
 
@@ -296,7 +299,7 @@ def _made(kind: type[Any], database: type[Any], db_or_backend: Any, options: Map
         raise TypeError(
             f"{', '.join(options)}: an option of the backend that a database makes, and a backend was given"
         )
-    if not hasattr(db_or_backend, "claim_or_enqueue"):
+    if not hasattr(type(db_or_backend), "claim_or_enqueue"):  # of the class: a client has an attribute of any name
         raise TypeError(
             f"db_or_backend: expected a {database.__qualname__} of PyMongo or a backend, found "
             f"{type(db_or_backend).__qualname__}"

@@ -191,14 +191,7 @@ class CollectionJobs:
         if index.name in self._ensured:
             return
         try:
-            await self._call(
-                lambda: self._collection.create_index(
-                    list(index.keys),
-                    name=index.name,
-                    partialFilterExpression=dict(index.filter),
-                    **({"unique": True} if index.unique else {}),
-                )
-            )
+            await self._call(lambda: self._create_index(index))
         except OperationFailure as error:
             reason = str((error.details or {}).get("errmsg", error))
             if error.code in INDEX_CONFLICTS:
@@ -216,6 +209,12 @@ class CollectionJobs:
                 ) from error
             raise
         self._ensured.add(index.name)
+
+    def _create_index(self, index: Index) -> Any:
+        unique = {"unique": True} if index.unique else {}
+        return self._collection.create_index(
+            list(index.keys), name=index.name, partialFilterExpression=dict(index.filter), **unique
+        )
 
     def has_seen(self, index: Index) -> bool:
         return index.name in self._ensured

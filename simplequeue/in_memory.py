@@ -16,6 +16,7 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.results import DeleteResult, UpdateResult
 
 from simplequeue.collection import CollectionJobs
+from simplequeue.commands import Index
 from simplequeue.job import Document
 from simplequeue.jobs import DUPLICATE_KEY, AnyRoom, Call, NoChangeStreamError, Session, Sort, Stream, Write, Written
 from simplequeue.payload import cut
@@ -48,6 +49,23 @@ class InMemoryJobs(CollectionJobs):
 
     async def now(self) -> datetime:
         return cut(datetime.now(UTC))
+
+    def _create_index(self, index: Index) -> Any:
+        if not index.unique:
+            return super()._create_index(index)
+        # mongomock asks uniqueness of all documents there are, whatever the index's filter, but not of later ones.
+        kept = list(self._collection.find())
+        self._collection.delete_many({})
+        try:
+            super()._create_index(index)
+            for document in kept:
+                self._collection.insert_one(document)
+        except DuplicateKeyError:
+            self._collection.drop_index(index.name)
+            self._collection.delete_many({})
+            self._collection.insert_many(kept)
+            raise
+        return index.name
 
     async def insert_one(self, document: Document, *, session: Session | None = None) -> None:
         _refuse(session)

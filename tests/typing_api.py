@@ -9,6 +9,31 @@ from uuid import UUID
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.results import DeleteResult, UpdateResult
 
+from durabl_ext import (
+    AsyncBackend,
+    AsyncDummyBackend,
+    AsyncJobHandle,
+    AsyncJobQueue,
+    AsyncMongoJobQueue,
+    Backend,
+    Claim,
+    DummyBackend,
+    DurableJob,
+    Enqueue,
+    ImmediateBackend,
+    JobHandle,
+    JobQueue,
+    KeyBusy,
+    LeaseLost,
+    MongoJobQueue,
+    NotFailed,
+    NotFound,
+    QueueStats,
+    Renewed,
+    Retried,
+    Settled,
+    upgrade,
+)
 from simplequeue import AsyncListener, AsyncQueue, Job, Listener, Queue, Status, create_queue
 from simplequeue.embedded import Mongod, mongod
 from simplequeue.failure import StoredError
@@ -85,3 +110,47 @@ def embedded() -> None:
     with server as client:
         assert_type(client, MongoClient[dict[str, Any]])
         assert_type(server.uri, str)
+
+
+def durable_queue(client: MongoClient[dict[str, Any]], own: Backend) -> None:
+    assert_type(upgrade(create_queue(client.app), visibility_timeout=timedelta(minutes=5)), JobQueue)
+    backends: list[Backend] = [MongoJobQueue(client.app, push=False), DummyBackend(), ImmediateBackend(), own]
+    queue = JobQueue(client.app, visibility_timeout=60, collection="tasks")
+    assert_type(queue.backend, Backend)
+    JobQueue(backends[0])
+    JobQueue(AsyncDummyBackend())  # type: ignore[arg-type]  # an async backend in a sync queue
+    assert_type(queue.enqueue("a", {"n": 1}, priority=1, delay=timedelta(seconds=1), dedupe_key="k"), str | None)
+    queue.enqueue("a", priority="high")  # type: ignore[arg-type]  # a number
+    queue.enqueue("a", dedupe_scope="running")  # type: ignore[arg-type]  # one of two
+    queue.enqueue("a", prio=1)  # type: ignore[call-arg]  # no such option
+    assert_type(queue.enqueue_many([Enqueue("a"), Enqueue("b", coalesce="latest")]), list[str | None])
+    with client.start_session() as session:
+        queue.enqueue("a", session=session)
+    handle = queue.claim_or_enqueue("a", max_attempts=1)
+    assert_type(handle, JobHandle | None)
+    if handle is not None:
+        assert_type(handle.job, DurableJob)
+        assert_type(handle.claim, Claim)
+        assert_type(handle.complete(), Settled)
+        assert_type(handle.heartbeat(), Renewed | LeaseLost)
+    assert_type(queue.get("id"), DurableJob | None)
+    assert_type(queue.retry("id"), Retried | KeyBusy | NotFailed | NotFound)
+    assert_type(queue.list_failed(failure_kind="fatal"), list[DurableJob])
+    queue.list_failed(failure_kind="poison")  # type: ignore[arg-type]  # one of three
+    assert_type(queue.get_stats(), QueueStats)
+    assert_type(queue.sweep(), DeleteResult)
+    assert_type(DummyBackend().jobs, list[DurableJob])
+
+
+async def async_durable_queue(client: AsyncMongoClient[dict[str, Any]], own: AsyncBackend) -> None:
+    assert_type(upgrade(create_queue(client.app)), AsyncJobQueue)
+    backends: list[AsyncBackend] = [AsyncMongoJobQueue(client.app), AsyncDummyBackend(), own]
+    AsyncJobQueue(backends[0])
+    AsyncJobQueue(DummyBackend())  # type: ignore[arg-type]  # a sync backend in an async queue
+    queue = AsyncJobQueue(client.app)
+    assert_type(await queue.enqueue("a", run_at=datetime.now().astimezone()), str | None)
+    handle = await queue.claim_or_enqueue("a")
+    assert_type(handle, AsyncJobHandle | None)
+    if handle is not None:
+        assert_type(await handle.fail(ValueError()), Settled)
+    assert_type(await queue.get_stats("a"), QueueStats)
