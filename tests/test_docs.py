@@ -55,6 +55,17 @@ def test_the_code_of_the_readme_runs_from_top_to_bottom(mongo_url: str, db: Data
     assert again["action"] == "greet"
 
 
+@pytest.mark.parametrize("guide", ["extension"])
+def test_the_code_of_a_guide_runs_from_top_to_bottom(mongo_url: str, db: Database[dict[str, Any]], guide: str) -> None:
+    names: dict[str, Any] = {"__name__": guide}
+    for block in python_blocks((ROOT / "docs" / f"{guide}.md").read_text()):
+        code = block.replace(LOCAL, mongo_url).replace("client.app", f"client[{db.name!r}]")
+        assert LOCAL not in code
+        exec(compile(code, f"{guide}.md", "exec"), names)
+    names["client"].close()
+    assert db.job.count_documents({}) > 0
+
+
 def test_the_quickstart_runs_and_shows_how_its_jobs_ended() -> None:
     program = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "quickstart.py")],
@@ -92,7 +103,9 @@ def test_every_command_has_help_and_is_in_the_readme(command: str) -> None:
     assert re.search(rf"^\| `{command}\b", README, re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/benchmarks.md"])
+@pytest.mark.parametrize(
+    "path", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/benchmarks.md", "docs/extension.md"]
+)
 def test_links_between_the_documents_lead_somewhere(path: str) -> None:
     document = ROOT / path
     for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
