@@ -93,8 +93,8 @@ def _imported(module: str, remedy: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise _bad(
-                f"there is no module {error.name!r}, neither in this directory nor installed; "
-                f"start the worker where `python -m {module}` would find it{remedy}"
+                f"there is no module {error.name!r}, neither in this directory nor installed"
+                f"{remedy or f'; start the worker where `python -m {module}` would find it'}"
             ) from error
         raise _broken(module, error) from error
     except (Exception, SystemExit) as error:
