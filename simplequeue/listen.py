@@ -1,4 +1,4 @@
-"""One listening loop, for both colours.
+"""One listening loop, for sync and async queues.
 
 ``Listening`` decides when to look and how many jobs to run. It is written once and runs on an event loop: the
 caller's, or for a sync queue a private one in a thread. What differs between the two is only how a slot is run, and

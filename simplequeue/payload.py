@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import bson
 from bson.codec_options import CodecOptions, TypeRegistry
+from bson.errors import InvalidBSON
 
 MAX_DATA_BYTES = 16_000_000
 """A document ends at 16,777,216 bytes; the rest is room for what a job's life adds, so that its end always fits."""
@@ -315,7 +316,7 @@ def _key_problem(key: Any) -> str | None:
 
 
 def _reason(value: Any, error: Exception) -> str:
-    if isinstance(error, RecursionError):
+    if isinstance(error, RecursionError) or (isinstance(error, InvalidBSON) and "recursion" in str(error)):
         return f"is nested deeper than {MAX_DEPTH} levels (or contains itself)"
     if isinstance(error, UnicodeEncodeError):
         return "holds a lone surrogate, which is no character UTF-8 can write"
