@@ -15,8 +15,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from pymongo.errors import PyMongoError
-
 from simplequeue.job import Document
 from simplequeue.jobs import Jobs, NoChangeStreamError, Stream
 
@@ -90,7 +88,7 @@ class Feed:
         """Gives up the stream, once ``serve`` is cancelled."""
         stream, self._stream = self._stream, None
         if stream is not None:
-            with suppress(PyMongoError):
+            with suppress(Exception):  # of the driver, or of a process that is ending and has no more threads
                 await stream.close()
 
     def overlooked(self) -> None:
