@@ -22,6 +22,7 @@ from simplequeue.clock import ServerClock
 from simplequeue.commands import Index
 from simplequeue.job import Document
 from simplequeue.jobs import (
+    BY_ID,
     DUPLICATE_KEY,
     AnyRoom,
     Call,
@@ -176,7 +177,9 @@ class CollectionJobs:
         return cast(UpdateResult, await self._call(lambda: self._collection.update_one(asked, update, session=session)))
 
     async def write(self, writes: Sequence[Write]) -> Written:
-        operations = [(UpdateMany if write.many else UpdateOne)(write.filter, write.update) for write in writes]
+        operations = [
+            (UpdateMany if write.many else UpdateOne)(write.filter, write.update, hint=BY_ID) for write in writes
+        ]
         try:
             result = await self._call(lambda: self._collection.bulk_write(operations, ordered=False))
         except BulkWriteError as error:

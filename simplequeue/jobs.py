@@ -29,6 +29,10 @@ Call = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 EMPTY_DOCUMENT_BYTES = 5
 
+BY_ID = "_id_"
+"""The index on ids. A command that names several ids, and their status as well, says so: the server would as soon walk
+over all jobs of that status while they are few, and go on with that for a while when they no longer are."""
+
 
 class NoChangeStreamError(RuntimeError):
     """Says that this server has no change streams, so that only polling shows what is new."""
@@ -108,7 +112,7 @@ class Write:
     """One conditional update among several that are sent together.
 
     Attributes:
-        filter: The evidence the write was decided on.
+        filter: The id or ids, and the evidence the write was decided on.
         update: What it changes.
         many: Whether it is for all documents that match, or for one.
     """

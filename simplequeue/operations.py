@@ -15,7 +15,7 @@ from pymongo.results import DeleteResult, UpdateResult
 
 from simplequeue import commands, payload
 from simplequeue.job import Job, job_from, new_document
-from simplequeue.jobs import Jobs, Room, Session
+from simplequeue.jobs import BY_ID, Jobs, Room, Session
 from simplequeue.payload import PayloadError
 
 SWEEP_BATCH = 1_000
@@ -87,7 +87,7 @@ async def sweep(jobs: Jobs, before: datetime | None, limit: int | None) -> Delet
         batch = await jobs.find(ended, fields=("_id",), sort=(("finished_at", 1),), limit=size) if size else []
         if batch:
             # Left to itself the server walks over all ended jobs for the first batch: 300,000 instead of 1,000.
-            result = await jobs.delete_many({"_id": {"$in": [job["_id"] for job in batch]}, **ended}, hint="_id_")
+            result = await jobs.delete_many({"_id": {"$in": [job["_id"] for job in batch]}, **ended}, hint=BY_ID)
             deleted += result.deleted_count
         if len(batch) < SWEEP_BATCH:
             return DeleteResult({"n": deleted}, acknowledged=True)

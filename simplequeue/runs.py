@@ -15,7 +15,7 @@ from pymongo.errors import OperationFailure
 from simplequeue import commands
 from simplequeue.failure import StoredError, minimal
 from simplequeue.job import Job, job_from
-from simplequeue.jobs import Jobs
+from simplequeue.jobs import BY_ID, Jobs
 
 REFUSED_DOCUMENT = frozenset((121, 10334, 17419, 17420))
 """The server refuses this one document and no other: its validator, or one of the ways to say that it is too large."""
@@ -75,5 +75,5 @@ async def unanswered(jobs: Jobs, claims: Sequence[tuple[Any, datetime]]) -> list
     guess, so they stay as they are.
     """
     ids = [id for id, _ in claims]
-    found = await jobs.find({"_id": {"$in": ids}, "status": "running"}, fields=("_id", "started_at"))
+    found = await jobs.find({"_id": {"$in": ids}, "status": "running"}, fields=("_id", "started_at"), hint=BY_ID)
     return [document["_id"] for document in found if (document["_id"], document.get("started_at")) in claims]

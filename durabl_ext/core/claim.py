@@ -14,11 +14,11 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
-from durabl_ext.core.indexes import DUE, EXPIRED, KEY
+from durabl_ext.core.indexes import DUE, EXPIRED, KEY, QUEUED_SLOT
 from durabl_ext.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DurableJob, backoff_document, durable_from
 from durabl_ext.options import Backoff
 from simplequeue.job import Document
-from simplequeue.jobs import DUPLICATE_KEY, Jobs, Write
+from simplequeue.jobs import BY_ID, DUPLICATE_KEY, Jobs, Write
 from simplequeue.states import CLAIM
 
 ORDER = (("durable.priority", 1), ("durable.run_at", 1), ("_id", 1))
@@ -79,9 +79,10 @@ async def claim(jobs: Jobs, actions: Collection[str], limit: int, terms: Terms) 
 
 
 async def claim_where(jobs: Jobs, filter: Document, terms: Terms) -> Claimed:
-    """Starts the first due job that matches, if nothing blocks it: by its id, or by its key."""
+    """Starts the due job of an id or of a key, of which there is one at most, if nothing blocks it."""
     now = await jobs.now()
-    found = await jobs.find({**_due(now), **filter}, fields=("_id", "action", "durable.run_at"), sort=ORDER, limit=1)
+    index = BY_ID if "_id" in filter else QUEUED_SLOT.name
+    found = await jobs.find({**_due(now), **filter}, fields=("_id", "action", "durable.run_at"), limit=1, hint=index)
     return await take(jobs, found, now, terms)
 
 
@@ -117,8 +118,9 @@ async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Term
     except PyMongoError:
         doubtful = True
     ids = [job["_id"] for job in found]
+    ours = {"_id": {"$in": ids}, "status": CLAIM.target.value, "durable.token": terms.token}
     try:
-        running = await jobs.find({"_id": {"$in": ids}, "status": CLAIM.target.value, "durable.token": terms.token})
+        running = await jobs.find(ours, hint=BY_ID)
     except PyMongoError:
         return Claimed([], blocked, doubtful=True)
     by_id = {document["_id"]: document for document in running}

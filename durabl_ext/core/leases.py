@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from durabl_ext.outcomes import LeaseLost, Renewed
-from simplequeue.jobs import Jobs, Write
+from simplequeue.jobs import BY_ID, Jobs, Write
 from simplequeue.states import CLAIM
 
 
@@ -37,8 +37,7 @@ async def heartbeat(jobs: Jobs, claims: Sequence[tuple[str, str]], lease: timede
     ]
     if (await jobs.write(writes)).matched == len(claims):
         return [Renewed(until) for _ in claims]
-    found = await jobs.find(
-        {"_id": {"$in": [id for id, _ in claims]}, "status": running}, fields=("_id", "durable.token")
-    )
+    asked = {"_id": {"$in": [id for id, _ in claims]}, "status": running}
+    found = await jobs.find(asked, fields=("_id", "durable.token"), hint=BY_ID)
     alive = {(document["_id"], (document.get("durable") or {}).get("token")) for document in found}
     return [Renewed(until) if claim in alive else LeaseLost() for claim in claims]

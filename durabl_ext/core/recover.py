@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import Any
 
 from durabl_ext.core import backoff
-from durabl_ext.core.indexes import EXPIRED, KEY
-from durabl_ext.core.settle import Uniform
+from durabl_ext.core.indexes import EXPIRED
+from durabl_ext.core.settle import Uniform, find_follower
 from durabl_ext.job import durable_from
 from simplequeue.failure import StoredError
 from simplequeue.job import Document
 from simplequeue.jobs import DUPLICATE_KEY, Jobs, Write
-from simplequeue.states import FAIL, RECOVER, SUPERSEDE, Move, Status
+from simplequeue.states import FAIL, RECOVER, SUPERSEDE, Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ async def _another_way(jobs: Jobs, document: Document, now: datetime, code: int)
     key = durable_from(document).dedupe_key
     move, error = FAIL, _error(document)
     if code == DUPLICATE_KEY and key is not None:
-        follower = await jobs.find_one({"status": Status.QUEUED.value, KEY: key}, fields=("_id", "action"))
+        follower = await find_follower(jobs, key)
         if follower is not None and follower["action"] == document["action"]:
             move = SUPERSEDE
         elif follower is not None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pymongo.errors import PyMongoError
 
 from durabl_ext.core import backoff
-from durabl_ext.core.indexes import KEY
+from durabl_ext.core.indexes import KEY, QUEUED_SLOT
 from durabl_ext.job import DurableJob, FailureKind
 from durabl_ext.outcomes import (
     AlreadyTerminal,
@@ -112,6 +112,16 @@ async def settle(jobs: Jobs, settlements: Sequence[Settlement], uniform: Uniform
     return outcomes
 
 
+async def find_follower(jobs: Jobs, key: str | None) -> Document | None:
+    """Gives the id and the action of the job that waits under a key.
+
+    The index is named, since any that has the queued jobs may do while few are queued.
+    """
+    waiting = {"status": Status.QUEUED.value, KEY: key}
+    found = await jobs.find(waiting, fields=("_id", "action"), limit=1, hint=QUEUED_SLOT.name)
+    return found[0] if found else None
+
+
 def _planned(settlement: Settlement, now: datetime, uniform: Uniform) -> _Plan:
     job = settlement.job
     if settlement.how == "complete":
@@ -181,9 +191,7 @@ async def _another_way(jobs: Jobs, plan: _Plan, now: datetime) -> Settled:
             return plan.outcome
         if written.refused.get(0) != DUPLICATE_KEY:
             break
-        follower = await jobs.find_one(
-            {"status": Status.QUEUED.value, KEY: plan.settlement.job.dedupe_key}, fields=("_id", "action")
-        )
+        follower = await find_follower(jobs, plan.settlement.job.dedupe_key)
         if follower is not None:
             plan = _behind(plan, follower, now)
     if not written.refused:

@@ -1,7 +1,7 @@
 """Stats: how many jobs are where, how far the queue is behind, and whether work under a key is outstanding.
 
-Every number comes from an index, without a look at the documents. Each read names its index, so that one that has been
-dropped is an error and not a scan of the whole collection.
+Every number comes from an index, without a look at the documents. The counts come first and name their index, so that
+one that has been dropped is an error and not a scan of the whole collection.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_ARRAY: Document = {"$not": {"$type": "array"}}
 async def get_stats(jobs: Jobs, action: str | None) -> QueueStats:
     """Counts the jobs of one action, or of all, and finds the oldest that is due.
 
-    It takes some 15 calls. Without an action they read one index key for each job, 20 ms for 100,000; with one, also
+    It takes a dozen calls. Without an action they read one index key for each job, 20 ms for 100,000; with one, also
     those of the running and ended jobs of other actions.
     """
     of_action: Document = {} if action is None else {"action": checked_action(action)}

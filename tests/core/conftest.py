@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
 import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
 
 from durabl_ext.core import claim as claiming
 from durabl_ext.core.enqueue import enqueue
@@ -21,11 +23,13 @@ from durabl_ext.options import Enqueue, checked
 from durabl_ext.outcomes import Settled
 from simplequeue.failure import StoredError
 from simplequeue.jobs import Session
-from tests.cells import Cell
+from tests.cells import Cell, blocking_on_mongod
+from tests.plans import Explainer, Plan
 
 LEASE = timedelta(seconds=300)
 FAILURE: StoredError = {"name": "ValueError", "message": "no", "stack": "…"}
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+BATCH = 16
 
 
 @dataclass
@@ -95,8 +99,43 @@ class Core:
         self.change(id, durable__lease_expires_at=LONG_AGO)
 
 
+@dataclass
+class Explained:
+    """The decisions on a server, with a look at what they cost."""
+
+    core: Core
+    explainer: Explainer
+
+    def costs(self, decide: Callable[[], object]) -> list[Plan]:
+        """Runs a decision and gives the plans of its commands: no scan of the collection, no sort, no second choice."""
+        _, plans = self.explainer.of(decide)
+        for plan in plans:
+            assert not {"COLLSCAN", "SORT"} & set(plan.stages), plan
+            # The look for one job names no index; the wrong ones lose as soon as they have anything to walk over.
+            assert plan.rejected == 0 or (plan.command == "find" and plan.keys <= 1), plan
+        return plans
+
+    def do(self, decision: Any) -> list[Plan]:
+        return self.costs(lambda: self.core.cell.do(decision))
+
+    def claim(self, *actions: str) -> list[Plan]:
+        return self.costs(lambda: self.core.claim(*actions, limit=BATCH))
+
+
 @pytest.fixture
 def core(cell: Cell) -> Core:
     for index in ALL:
         cell.do(cell.jobs.ensure_index(index))
     return Core(cell)
+
+
+@pytest.fixture
+def on_server(db: Database[dict[str, Any]], mongo_url: str) -> Iterator[Explained]:
+    explainer = Explainer(db)
+    with (
+        MongoClient[dict[str, Any]](mongo_url, event_listeners=[explainer]) as client,
+        blocking_on_mongod(client[db.name], mongo_url) as cell,
+    ):
+        for index in ALL:
+            cell.do(cell.jobs.ensure_index(index))
+        yield Explained(Core(cell), explainer)

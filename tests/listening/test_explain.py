@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,23 +11,15 @@ from pymongo.database import Database
 from simplequeue import commands, create_queue
 from simplequeue.jobs import Room, run
 from simplequeue.payload import MAX_DATA_BYTES, MAX_DOCUMENT_BYTES
+from tests import plans
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-Plan = tuple[int, int, list[str]]
 
 
-def explain(db: Database[dict[str, Any]], command: dict[str, Any]) -> Plan:
+def explain(db: Database[dict[str, Any]], command: dict[str, Any]) -> tuple[int, int, tuple[str, ...]]:
     """The keys and documents a command examines, and the stages of its plan."""
-    answer = db.command("explain", command, verbosity="executionStats")
-    statistics = answer["executionStats"]
-    stages = list(_stages(answer["queryPlanner"]["winningPlan"]))
-    return statistics["totalKeysExamined"], statistics["totalDocsExamined"], stages
-
-
-def _stages(plan: dict[str, Any]) -> Iterator[str]:
-    yield f"{plan['stage']} {plan['indexName']}" if "indexName" in plan else plan["stage"]
-    for below in plan.get("inputStages", [plan["inputStage"]] if "inputStage" in plan else []):
-        yield from _stages(below)
+    plan = plans.explain(db, command)
+    return plan.keys, plan.documents, plan.stages
 
 
 def look(actions: list[str] | None, limit: int) -> dict[str, Any]:
