@@ -1,0 +1,133 @@
+"""What happens to jobs here, as values for counters and histograms.
+
+A sink is called with each, in the thread where it happens, and must be quick; an error in it harms no job. These are the
+interface for metrics; the texts of log messages are not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, Literal
+
+logger = logging.getLogger("durabl_ext")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent:
+    """Something that happened to a run of a job.
+
+    Attributes:
+        kind: What it is called in metrics.
+        action: The job's action.
+        job_id: The job.
+        attempt: Which attempt it was, from 1.
+        at: When, by the store's clock.
+    """
+
+    kind: ClassVar[str]
+    action: str
+    job_id: str
+    attempt: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobClaimed(JobEvent):
+    """A run begins."""
+
+    kind: ClassVar[str] = "claimed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCompleted(JobEvent):
+    """A run ended well. ``duration`` is in seconds, from the claim to the end of the handler."""
+
+    kind: ClassVar[str] = "completed"
+    duration: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailed(JobEvent):
+    """A run failed: for good (``terminal``), or to be tried again. ``error_name`` is the class of what was raised."""
+
+    kind: ClassVar[str] = "failed"
+    duration: float
+    terminal: bool
+    error_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSuperseded(JobEvent):
+    """A run failed and a newer job of its key covers the work."""
+
+    kind: ClassVar[str] = "superseded"
+    duration: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailedFatally(JobEvent):
+    """A run failed with a FatalJobError, so that no attempt can succeed."""
+
+    kind: ClassVar[str] = "fail-fatal"
+    duration: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLeaseLost(JobEvent):
+    """A run is no longer this worker's. ``op`` says what noticed it."""
+
+    kind: ClassVar[str] = "lease-lost"
+    op: Literal["heartbeat", "deadline", "settle"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReleased(JobEvent):
+    """A shutdown gave a run back; no attempt is spent."""
+
+    kind: ClassVar[str] = "shutdown-released"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaperRecovered:
+    """A sweep of the reaper took ``handled`` jobs from dead runs; ``saturated``: more may be left."""
+
+    kind: ClassVar[str] = "reaper-recovered"
+    handled: int
+    saturated: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaperFailed:
+    """A sweep of the reaper failed, at its ``phase``; the next one comes as planned."""
+
+    kind: ClassVar[str] = "reaper-error"
+    phase: Literal["recover", "retention"]
+    at: datetime
+
+
+Event = (
+    JobClaimed
+    | JobCompleted
+    | JobFailed
+    | JobSuperseded
+    | JobFailedFatally
+    | JobLeaseLost
+    | JobReleased
+    | ReaperRecovered
+    | ReaperFailed
+)
+Sink = Callable[[Event], object]
+
+
+def told(sink: Sink | None, event: Event) -> None:
+    """Tells a sink, whatever it raises."""
+    if sink is None:
+        return
+    try:
+        sink(event)
+    except Exception:
+        logger.exception("the event sink raised at %s", event.kind)

@@ -1,0 +1,120 @@
+"""How a run is told to end early.
+
+One ``Stop`` a run, set once, from any thread; a handler sees it as a ``Signal``, or as an ``AsyncSignal`` when it
+awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
+
+Reason = Literal["lease-lost", "deadline", "shutdown"]
+
+
+class RunAborted(BaseException):  # noqa: N818  # the name users know it by
+    """Ends a handler whose run was told to stop. No ``except Exception`` catches it; let it pass.
+
+    Attributes:
+        reason: Why the run was told to stop.
+    """
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the run was told to stop: {self.reason}"
+
+
+class Stop:
+    """Is set once with a reason, and calls back whoever asked for it."""
+
+    def __init__(self) -> None:
+        self.reason: Reason | None = None
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], object]] = []
+
+    def set(self, reason: Reason) -> None:
+        """Tells the run to stop; a later reason changes nothing."""
+        with self._lock:
+            if self.reason is not None:
+                return
+            self.reason = reason
+            callbacks = list(self._callbacks)
+        for callback in callbacks:
+            callback()
+
+    def when_set(self, callback: Callable[[], object]) -> None:
+        """Calls back once it is set; at once if it is."""
+        with self._lock:
+            if self.reason is None:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+
+class Signal:
+    """Tells a handler that its run should end: look at it between steps, or wait on it instead of sleeping."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._event = threading.Event()
+        stop.when_set(self._event.set)
+
+    def is_set(self) -> bool:
+        """Whether the run should end."""
+        return self._stop.reason is not None
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why: ``"lease-lost"``, ``"deadline"`` (the lease could not be renewed in time) or ``"shutdown"``."""
+        return self._stop.reason
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits so many seconds (None: without limit) or until the run should end, and says whether it should."""
+        self._event.wait(timeout)
+        return self.is_set()
+
+    def raise_if_set(self) -> None:
+        """Raises RunAborted if the run should end."""
+        if self._stop.reason is not None:
+            raise RunAborted(self._stop.reason)
+
+
+class AsyncSignal:
+    """Tells a handler that its run should end, as ``Signal`` does, for one that awaits on the loop it was made on."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._event = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits on it
+                loop.call_soon_threadsafe(self._event.set)
+
+        stop.when_set(tell)
+
+    def is_set(self) -> bool:
+        """Whether the run should end."""
+        return self._stop.reason is not None
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why, as for ``Signal``."""
+        return self._stop.reason
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Waits so many seconds (None: without limit) or until the run should end, and says whether it should."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), timeout)
+        return self.is_set()
+
+    def raise_if_set(self) -> None:
+        """Raises RunAborted if the run should end."""
+        if self._stop.reason is not None:
+            raise RunAborted(self._stop.reason)
