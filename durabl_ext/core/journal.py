@@ -55,8 +55,9 @@ async def read_steps(jobs: Jobs, id: str) -> list[Document] | None:
 async def append_step(jobs: Jobs, id: str, token: str, step: Step, soft_limit: int) -> Appended | LeaseLost | NotFound:
     """Adds a finished step to the journal of a run.
 
-    A step that is there already is not added again: the answer has the one that is stored, which after a lost answer is
-    this one, and otherwise tells the caller that its code has changed.
+    The answer has the step as ``read_steps`` will give it. A step that is there already is not added again: the answer
+    has the one that is stored, which after a lost answer is this one, and otherwise tells the caller that its code has
+    changed.
 
     Args:
         jobs: Where.
@@ -69,8 +70,9 @@ async def append_step(jobs: Jobs, id: str, token: str, step: Step, soft_limit: i
         JournalTooLarge: With this step the journal, or the document, would outgrow its limit. Nothing was written.
         PyMongoError: It is not known whether it was written. Appending the same again is safe.
     """
-    stored = step.document()
-    size = len(bson.encode(stored, codec_options=jobs.codec)) + ELEMENT_BYTES
+    encoded = bson.encode(step.document(), codec_options=jobs.codec)
+    stored: Document = bson.decode(encoded, codec_options=jobs.codec)
+    size = len(encoded) + ELEMENT_BYTES
     filter = {
         **_run(id, token),
         f"{STEPS}.seq": {"$ne": step.seq},

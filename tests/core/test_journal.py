@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict
+from datetime import UTC, datetime, timedelta, timezone
+from enum import IntEnum
 from typing import Any
 
+import bson
 import pytest
 
 from durabl_ext.core.journal import Step, append_step, log, read_steps
+from durabl_ext.core.settle import How
 from durabl_ext.errors import JournalTooLarge
 from durabl_ext.job import DurableJob, LogLine
 from durabl_ext.outcomes import Appended, Completed, FailedTerminal, LeaseLost, NoRoom, NotFound
 from simplequeue.payload import MAX_DATA_BYTES, PayloadError
-from tests.core.conftest import LONG_AGO, Core
+from tests.core.conftest import FAILURE, LONG_AGO, Core
 
 LIMIT = 8_000_000
 LINE = LogLine(LONG_AGO, "seen")
+
+
+class Level(IntEnum):
+    HIGH = 2
 
 
 def append(core: Core, claimed: tuple[DurableJob, str], seq: str, name: str, limit: int = LIMIT, **record: Any) -> Any:
@@ -55,6 +65,58 @@ def test_a_step_that_is_there_is_not_added_again_and_the_stored_one_is_the_answe
     assert len(steps(core, id)) == 1
 
 
+RESULTS: dict[str, Any] = {
+    "a tuple": (1, (2, 3)),
+    "microseconds": datetime(2026, 1, 1, 12, 0, 0, 999_999, tzinfo=UTC),
+    "another zone": datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=9))),
+    "an enum": Level.HIGH,
+    "bytes": b"\x00\xff",
+    "nan": float("nan"),
+    "a long": 2**40,
+    "nested": {"": [{"x": (1.5, None, True)}], "umlaut": "ä"},
+    "an own type": OrderedDict(a=1),
+}
+
+
+@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+def test_the_answer_has_the_step_as_it_is_read_later(core: Core, result: Any) -> None:
+    id = core.enqueue()
+    claimed = core.claim_one()
+    answer = append(core, claimed, "0", "load", result=result)
+    again = append(core, claimed, "0", "load", result=result)
+    (read,) = steps(core, id)
+    assert typed(answer.stored) == typed(read) == typed(again.stored)
+
+
+def typed(value: Any) -> Any:
+    """A value with the types of all its parts; also of a number that is not equal to itself."""
+    if isinstance(value, dict):
+        return type(value), {name: typed(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value), [typed(part) for part in value]
+    return type(value), "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+def test_a_result_that_is_changed_later_changes_neither_the_answer_nor_the_journal(core: Core) -> None:
+    id = core.enqueue()
+    result = {"items": [1]}
+    answer = append(core, core.claim_one(), "0", "load", result=result)
+    result["items"].append(2)
+    assert answer.stored["result"] == {"items": [1]}
+    assert steps(core, id)[0]["result"] == {"items": [1]}
+
+
+@pytest.mark.parametrize("result", [2**63, {1: 2}, object(), {"x": {3}}, "\ud800"], ids=repr)
+def test_a_result_that_cannot_be_encoded_is_an_error_and_nothing_is_written(core: Core, result: Any) -> None:
+    id = core.enqueue()
+    claimed = core.claim_one()
+    before = core.stored(id)
+    with pytest.raises((bson.errors.BSONError, OverflowError, UnicodeEncodeError)):
+        append(core, claimed, "0", "load", result=result)
+    assert core.stored(id) == before
+    assert append(core, claimed, "0", "load", result=1) == Appended({"seq": "0", "name": "load", "result": 1})
+
+
 def test_a_claim_that_was_lost_writes_neither_steps_nor_logs(core: Core) -> None:
     id = core.enqueue()
     late = core.claim_one()
@@ -63,12 +125,22 @@ def test_a_claim_that_was_lost_writes_neither_steps_nor_logs(core: Core) -> None
     assert append(core, late, "0", "load") == LeaseLost()
     assert write_log(core, late, LINE) == LeaseLost()
     core.make_due(id)
-    core.claim_one()
+    newer = core.claim_one()
+    append(core, newer, "0", "newer")
+    stored = core.stored(id)
     assert append(core, late, "0", "load") == LeaseLost()
     assert write_log(core, late, LINE) == LeaseLost()
-    assert steps(core, id) == []
+    assert core.stored(id) == stored
+    core.settle(newer, "complete")
+    stored = core.stored(id)
+    assert append(core, late, "0", "load") == LeaseLost()
+    assert append(core, newer, "1", "after the end") == LeaseLost()
+    assert write_log(core, late, LINE) == LeaseLost()
+    assert core.stored(id) == stored
     core.cell.collection.delete_one({"_id": id})
     assert append(core, late, "0", "load") == NotFound()
+    assert write_log(core, late, LINE) == LeaseLost()
+    assert core.cell.collection.count_documents({}) == 0
 
 
 def test_a_journal_beyond_its_budget_is_an_error_that_says_by_how_much(core: Core) -> None:
@@ -112,8 +184,9 @@ def test_logs_beside_full_data_and_a_full_journal_never_keep_a_job_from_its_end(
     assert job.error["stack"] != ""
 
 
-def test_five_thousand_lines_beside_a_full_journal_leave_the_job_able_to_end(core: Core) -> None:
-    core.enqueue()
+@pytest.mark.parametrize("how", ["complete", "fail"])
+def test_five_thousand_lines_beside_a_full_journal_leave_the_job_able_to_end(core: Core, how: How) -> None:
+    core.enqueue(max_attempts=1)
     claimed = core.claim_one()
     for n in range(16):
         append(core, claimed, str(n), "step", result="y" * 499_000)
@@ -121,8 +194,10 @@ def test_five_thousand_lines_beside_a_full_journal_leave_the_job_able_to_end(cor
         append(core, claimed, "16", "step", result="y" * 499_000)
     for _ in range(5):
         write_log(core, claimed, *[LogLine(LONG_AGO, "語" * 1_333)] * 1_000)
-    assert core.settle(claimed, "complete") == Completed()
-    assert len(core.get(claimed[0].id).logs) == 1_000
+    assert core.settle(claimed, how) == (Completed() if how == "complete" else FailedTerminal())
+    job = core.get(claimed[0].id)
+    assert job.error == (None if how == "complete" else FAILURE)
+    assert len(job.logs) == 1_000
 
 
 def test_an_update_of_data_beside_a_full_journal_leaves_the_job_able_to_end(core: Core) -> None:

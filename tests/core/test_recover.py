@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import bson
 import pytest
 
 from durabl_ext.core.recover import Recovered
 from durabl_ext.options import Enqueue
 from simplequeue.states import Status
-from tests.core.conftest import Core
+from tests.core.conftest import LONG_AGO, Core
 
 QUEUED: Any = {"dedupe_key": "k", "dedupe_scope": "queued"}
 
@@ -44,14 +45,48 @@ def test_a_job_that_kills_its_process_each_time_ends_as_stalled(core: Core) -> N
 
 
 def test_one_sweep_takes_so_many_and_says_whether_more_may_be_left(core: Core) -> None:
-    core.enqueue_many(*[Enqueue("a")] * 25)
-    for job, _ in core.claim(limit=25):
+    core.enqueue_many(*[Enqueue("a")] * 250)
+    for job, _ in core.claim(limit=250):
         core.expire(job.id)
-    assert [core.recover(limit=10) for _ in range(3)] == [
-        Recovered(10, saturated=True),
-        Recovered(10, saturated=True),
-        Recovered(5, saturated=False),
+    assert [core.recover(limit=100) for _ in range(3)] == [
+        Recovered(100, saturated=True),
+        Recovered(100, saturated=True),
+        Recovered(50, saturated=False),
     ]
+
+
+def five_dead_runs(core: Core, **options: Any) -> list[str | None]:
+    """Five runs whose leases have ended, the first of them, which has these options, before the others."""
+    ids = core.enqueue_many(Enqueue("a", **options), *[Enqueue("a")] * 4)
+    for job, _ in core.claim(limit=5):
+        core.expire(job.id)
+    core.change(ids[0], durable__lease_expires_at=LONG_AGO - timedelta(days=1))
+    return ids
+
+
+@pytest.mark.parametrize(("action", "status"), [("a", Status.SUPERSEDED), ("b", Status.FAILED)])
+def test_a_dead_run_that_cannot_go_back_does_not_stop_the_sweep(core: Core, action: str, status: Status) -> None:
+    first, *others = five_dead_runs(core, **QUEUED)
+    core.enqueue(action, **QUEUED)
+    assert core.recover() == Recovered(5, saturated=False)
+    assert core.get(first).status is status
+    assert {core.get(id).status for id in others} == {Status.QUEUED}
+
+
+@pytest.mark.parametrize("spare", [0, 400])
+def test_a_dead_run_whose_document_is_full_does_not_stop_the_sweep(core: Core, spare: int) -> None:
+    first, *others = five_dead_runs(core, max_attempts=2)
+    core.change(first, data__x="")
+    room = 16 * 1024 * 1024 - len(bson.encode(core.stored(first)))
+    core.change(first, data__x="x" * (room - spare))
+    assert core.recover() == Recovered(5, saturated=False)
+    assert {core.get(id).status for id in others} == {Status.QUEUED}
+    job = core.get(first)
+    if core.cell.real and spare == 0:  # not even the reason fits
+        assert (job.status, job.failure_kind, job.error) == (Status.FAILED, "stalled", None)
+    else:
+        assert job.status is Status.QUEUED
+        assert job.error is not None
 
 
 def test_a_dead_run_with_a_follower_of_its_action_ends_superseded(core: Core) -> None:
@@ -88,12 +123,32 @@ def test_a_dead_run_with_a_follower_of_another_action_fails_and_says_why(core: C
     ],
 )
 def test_a_spoiled_document_does_not_stop_the_sweep(core: Core, spoil: dict[str, Any]) -> None:
-    ids = core.enqueue_many(*[Enqueue("a")] * 5)
-    for job, _ in core.claim(limit=5):
-        core.expire(job.id)
+    ids = five_dead_runs(core)
     core.change(ids[0], **spoil)
     assert core.recover() == Recovered(5, saturated=False)
     assert {core.get(id).status for id in ids} == {Status.QUEUED}
+
+
+@pytest.mark.parametrize("lacks", ["attempt", "max_attempts", "backoff", "priority", "run_at", "dedupe", "token"])
+def test_a_document_that_lacks_a_field_does_not_stop_the_sweep(core: Core, lacks: str) -> None:
+    ids = five_dead_runs(core, dedupe_key="k")
+    core.cell.collection.update_one({"_id": ids[0]}, {"$unset": {f"durable.{lacks}": ""}})
+    assert core.recover() == Recovered(5, saturated=False)
+    assert {core.get(id).status for id in ids} == {Status.QUEUED}
+
+
+def test_the_key_of_a_dead_run_is_its_own_until_it_runs_again(core: Core) -> None:
+    id = core.enqueue(dedupe_key="k", backoff_delay=30)
+    core.claim_one()
+    core.expire(id)
+    core.recover()
+    assert core.enqueue(dedupe_key="k") is None
+    assert core.claim() == []  # not within its backoff
+    core.make_due(id)
+    again = core.claim_one()
+    assert again[0].id == id
+    core.settle(again, "complete")
+    assert core.enqueue(dedupe_key="k") is not None
 
 
 def test_the_key_of_a_dead_run_is_free_again_after_its_last_attempt(core: Core) -> None:

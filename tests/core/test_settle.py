@@ -21,7 +21,7 @@ from durabl_ext.outcomes import (
     Superseded,
 )
 from simplequeue.states import Status
-from tests.core.conftest import FAILURE, Core
+from tests.core.conftest import FAILURE, LONG_AGO, Core
 
 QUEUED: Any = {"dedupe_key": "k", "dedupe_scope": "queued"}
 
@@ -155,6 +155,33 @@ def test_a_deleted_job_is_not_found_and_not_brought_back(core: Core) -> None:
     for how in ("complete", "fail", "fail_fatal", "release"):
         assert core.settle(claimed, how) == NotFound()
     assert core.cell.collection.count_documents({}) == 0
+
+
+@pytest.mark.parametrize("how", ["complete", "fail", "fail_fatal", "release"])
+def test_a_worker_that_wakes_after_its_job_was_swept_brings_nothing_back(core: Core, how: How) -> None:
+    id = core.enqueue(dedupe_key="k")
+    late = core.claim_one()
+    core.expire(id)
+    core.recover()
+    core.make_due(id)
+    assert core.cell.queue.sweep(before=LONG_AGO).deleted_count == 0  # while the stale worker still runs
+    core.settle(core.claim_one(), "complete")
+    assert core.heartbeat(late) == [LeaseLost()]
+    assert core.cell.queue.sweep().deleted_count == 1
+    assert core.settle(late, how) == NotFound()
+    assert core.heartbeat(late) == [LeaseLost()]
+    assert core.cell.collection.count_documents({}) == 0
+    assert core.enqueue(dedupe_key="k") is not None
+
+
+def test_a_sweep_deletes_no_run_however_old_and_no_job_that_waits(core: Core) -> None:
+    ids = core.enqueue_many(Enqueue("a"), Enqueue("b", delay=60))
+    running = core.claim_one()
+    for id in ids:
+        core.change(id, updated_at=LONG_AGO, created_at=LONG_AGO)
+    core.expire(ids[0])
+    assert core.cell.queue.sweep().deleted_count == 0
+    assert core.settle(running, "complete") == Completed()
 
 
 @pytest.mark.parametrize("how", ["fail", "release"])
