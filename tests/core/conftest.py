@@ -122,11 +122,16 @@ class Explained:
         return self.costs(lambda: self.core.claim(*actions, limit=BATCH))
 
 
-@pytest.fixture
-def core(cell: Cell) -> Core:
+def indexed(cell: Cell) -> Core:
+    """The decisions in a cell that has all indexes."""
     for index in ALL:
         cell.do(cell.jobs.ensure_index(index))
     return Core(cell)
+
+
+@pytest.fixture
+def core(cell: Cell) -> Core:
+    return indexed(cell)
 
 
 @pytest.fixture
@@ -136,6 +141,4 @@ def on_server(db: Database[dict[str, Any]], mongo_url: str) -> Iterator[Explaine
         MongoClient[dict[str, Any]](mongo_url, event_listeners=[explainer]) as client,
         blocking_on_mongod(client[db.name], mongo_url) as cell,
     ):
-        for index in ALL:
-            cell.do(cell.jobs.ensure_index(index))
-        yield Explained(Core(cell), explainer)
+        yield Explained(indexed(cell), explainer)
