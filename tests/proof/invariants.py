@@ -10,13 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import bson
+
 from durabl_ext.job import DurableJob
 from durabl_ext.options import Dedupe
 from durabl_ext.outcomes import (
     AlreadyTerminal,
+    Appended,
     Completed,
     FailedTerminal,
     LeaseLost,
+    NotFound,
     Released,
     RetryScheduled,
     Settled,
@@ -142,9 +146,20 @@ class History:
             case AlreadyTerminal(status):
                 must((id, status.value, token) in self._seen, "told of an end that was not", id, status)
             case LeaseLost():
-                present = self.moments[-1][id]
-                running = present["status"] == "running" and present["durable"].get("token") == token
-                must(not running, "told that a lease is lost that it has", id)
+                must(not _runs_under(self.moments[-1][id], token), "told that a lease is lost that it has", id)
+            case _:
+                must(None, "a job that is there was not found", id)
+
+    def journaled(self, began: int, id: str, token: str, seq: str, answer: Appended | LeaseLost | NotFound) -> None:
+        """Judges what the writer of a step was told."""
+        present = self.moments[-1][id]
+        match answer:
+            case Appended(stored):
+                journals = [_steps(moment[id]) for moment in self.moments[began:]]
+                must(any(stored in steps for steps in journals), "told of a step that is not in the journal", stored)
+                must(stored["seq"] == seq, "told of another step", stored, seq)
+            case LeaseLost():
+                must(not _runs_under(present, token), "told that a lease is lost that it has", id)
             case _:
                 must(None, "a job that is there was not found", id)
 
@@ -160,6 +175,7 @@ class History:
         if old is None:
             must(new["status"] in LIVE, "a job began ended", new)
             return
+        _judge_journal(old, new)
         if old["status"] == new["status"]:
             _judge_rest(old, new)
             if new["status"] == "queued" and old["data"] != new["data"]:
@@ -234,6 +250,37 @@ def _judge_rest(old: Document, new: Document) -> None:
     elif new["status"] != "queued":
         told = {name: value for name, value in new.items() if name not in ("data", "updated_at")}
         must(told.items() <= old.items(), "an ended job was changed", old, new)
+
+
+def _judge_journal(old: Document, new: Document) -> None:
+    """What a run has written stays, once, until a new request takes its job over; nobody else writes it."""
+    was, steps = _steps(old), _steps(new)
+    places = [step["seq"] for step in steps]
+    must(len(places) == len(set(places)), "a step is in the journal twice", new)
+    if steps != was and not (old["status"] == new["status"] == "queued" and not steps):
+        must(old["status"] == new["status"] == "running", "a journal has changed outside a run", old, new)
+        must(steps[: len(was)] == was, "a step was lost or changed", old, new)
+        token = new["durable"]["token"]
+        must({step["by"] for step in steps[len(was) :]} == {token}, "a step of another run was written", new)
+    lines, before = _lines(new), _lines(old)
+    if lines != before and lines:
+        must(old["status"] == new["status"] == "running", "a log has changed outside a run", old, new)
+        must(lines[-1].startswith(new["durable"]["token"] + " "), "a line of another run was written", new)
+    size = sum(len(bson.encode(step)) for step in steps)
+    must(size <= (new.get("durable") or {}).get("journal_bytes", 0), "a journal is larger than it says", size, new)
+
+
+def _steps(document: Document) -> list[Document]:
+    steps: list[Document] = (document.get("durable") or {}).get("steps", [])
+    return steps
+
+
+def _lines(document: Document) -> list[str]:
+    return [line["message"] for line in (document.get("durable") or {}).get("logs", [])]
+
+
+def _runs_under(document: Document, token: str) -> bool:
+    return bool(document["status"] == "running" and document["durable"].get("token") == token)
 
 
 def _judge_keys(documents: Iterable[Document]) -> None:

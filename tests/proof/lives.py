@@ -76,7 +76,8 @@ class Life:
     def _doings(self) -> Sequence[Callable[[], Awaitable[None]]]:
         """What makes a difference now, the more likely the oftener it is in the list."""
         always = [self._enqueue, self._claim, self._claim, self._claim_or_enqueue, self._recover, self._change]
-        return always + [self._settle] * 4 + [self._heartbeat] * 2 if self._mine else always
+        own = [*[self._settle] * 4, *[self._heartbeat] * 2, self._journal, self._log]
+        return [*always, *own] if self._mine else always
 
     def _connect(self) -> Line:
         broken = [call for call in range(STEPS * 6) if self._random.random() < FAULTS]
@@ -104,6 +105,13 @@ class Life:
 
     async def _heartbeat(self) -> None:
         await self._world.heartbeat(*self._mine, line=self._line)
+
+    async def _journal(self) -> None:
+        claim, seq = self._random.choice(self._mine), self._random.choice("01")
+        await self._world.append(claim, seq, self._random.randrange(10**9), line=self._line)
+
+    async def _log(self) -> None:
+        await self._world.log(self._random.choice(self._mine), str(self._random.randrange(10**9)), line=self._line)
 
     async def _recover(self) -> None:
         await self._world.recover(line=self._line)

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from durabl_ext.core.settle import How
+from durabl_ext.errors import JournalTooLarge
 from durabl_ext.options import Enqueue
 from durabl_ext.outcomes import (
+    Appended,
     Completed,
     FailedTerminal,
     LeaseLost,
@@ -176,6 +178,45 @@ def _busy(world: World, id: str | None, answer: Any) -> None:
     assert world.status(id) == "failed"
 
 
+def _journal_one(world: World) -> Claim:
+    world.add()
+    claim = world.claim_one()
+    world.do(world.append(claim, "0", "first"))
+    return claim
+
+
+def _journaled(world: World, claim: Claim, answer: Any) -> None:
+    if world.expired:
+        assert answer in (LeaseLost(), Appended({"seq": "1", "name": "step", "by": claim.token, "result": "second"}))
+    else:
+        assert answer.stored["result"] == "second"
+        assert [step["seq"] for step in world.stored(claim.job.id)["durable"]["steps"]] == ["0", "1"]
+        assert world.do(world.end(claim, "complete")) == Completed()
+
+
+def _unjournaled(world: World, claim: Claim, answer: Any) -> None:
+    assert isinstance(answer, LeaseLost if world.expired and answer == LeaseLost() else JournalTooLarge)
+    assert len(world.stored(claim.job.id)["durable"]["steps"]) == 1
+
+
+def _journal_as_lost(world: World) -> Claim:
+    claim = _journal_one(world)
+    world.wait(LEASE.total_seconds() + 1)
+    world.do(world.recover())
+    world.wait(60)
+    newer = world.claim_one()
+    assert world.do(world.append(newer, "1", "newer")).stored["by"] == newer.token  # type: ignore[union-attr]  # it has
+    return claim
+
+
+def _is_lost(world: World, claim: Claim, answer: Any) -> None:
+    assert answer == LeaseLost()
+
+
+def _logged(world: World, claim: Claim, answer: Any) -> None:
+    assert answer == Appended({}) or (world.expired and answer == LeaseLost())
+
+
 def _claim_or_enqueue(options: Any) -> Callable[[World, Any, Line], Decision]:
     return lambda world, prepared, line: world.claim_or_enqueue(Enqueue("a", {"v": 0}, **options), line=line)
 
@@ -191,6 +232,22 @@ SCENES = (
     Scene("settle a mix", _settle_a_mix, _run_a_mix, _ended_as_asked),
     Scene("heartbeat", lambda world, claims, line: world.heartbeat(*claims, line=line), _run_three, _renewed),
     Scene("recover", lambda world, _, line: world.recover(line=line), _let_runs_expire),
+    Scene(
+        "journal", lambda world, claim, line: world.append(claim, "1", "second", line=line), _journal_one, _journaled
+    ),
+    Scene(
+        "journal that is full",
+        lambda world, claim, line: world.append(claim, "1", "x" * 100, limit=200, line=line),
+        _journal_one,
+        _unjournaled,
+    ),
+    Scene(
+        "journal of a lost run",
+        lambda world, claim, line: world.append(claim, "2", "late", line=line),
+        _journal_as_lost,
+        _is_lost,
+    ),
+    Scene("log", lambda world, claim, line: world.log(claim, "line", line=line), _journal_one, _logged),
     Scene("retry", lambda world, failed, line: world.retry(failed, line=line), _fail, _retried),
     Scene(
         "retry of a busy key", lambda world, failed, line: world.retry(failed, line=line), _fail_beside_another, _busy

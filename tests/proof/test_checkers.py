@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from durabl_ext.core import claim, claim_or_enqueue, enqueue, recover, settle
+from durabl_ext.core import claim, claim_or_enqueue, enqueue, journal, recover, settle
 from durabl_ext.core.indexes import ALL, QUEUED_SLOT, RUNNING_SLOT
 from durabl_ext.job import durable_from, new_durable
+from durabl_ext.outcomes import Appended
 from simplequeue.commands import Index
 from simplequeue.job import Document
 from simplequeue.jobs import Write
@@ -161,6 +162,23 @@ def an_insert_that_is_decided_on_a_read_alone(patch: pytest.MonkeyPatch) -> None
     patch.setattr(claim_or_enqueue, "claim_or_enqueue", decide)
 
 
+def a_journal_that_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(journal, "_run", lambda which, token: {"_id": which, "status": "running"})
+
+
+def a_journal_that_does_not_ask_whether_the_step_is_there(patch: pytest.MonkeyPatch) -> None:
+    async def append(jobs: Any, id: str, token: str, step: journal.Step, limit: int) -> Any:
+        update = {"$push": {journal.STEPS: step.document()}, "$inc": {journal.JOURNAL_BYTES: 100}}
+        await jobs.update_one(journal._run(id, token), update)
+        return Appended(step.document())
+
+    patch.setattr(journal, "append_step", append)
+
+
+def a_journal_that_counts_too_little(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(journal, "ELEMENT_BYTES", -100)
+
+
 def crash(name: str) -> Check:
     (scene,) = [scene for scene in SCENES if scene.name == name]
     return partial(crashes.test_whatever_breaks_at_any_call_all_that_was_acknowledged_ends_once, scene=scene)
@@ -235,6 +253,10 @@ PLANTED: list[tuple[Plant, Check]] = [
             keys.test_a_third_job_of_a_key_beside_the_start_of_its_follower_leaves_work_outstanding, coalesce="latest"
         ),
     ),
+    (a_journal_that_is_not_fenced, crash("journal of a lost run")),
+    (a_journal_that_is_not_fenced, schedules),
+    (a_journal_that_does_not_ask_whether_the_step_is_there, crash("journal")),
+    (a_journal_that_counts_too_little, crash("journal")),
     (an_answer_that_the_key_is_taken_without_another_look, swallowed),
     (a_latest_that_does_not_ask_whether_the_job_still_waits, swallowed),
     (a_settle_of_ids_times_tokens, schedules),

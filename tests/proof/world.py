@@ -21,12 +21,13 @@ from bson.codec_options import CodecOptions
 from pymongo.errors import PyMongoError
 
 from durabl_ext.core import claim as claiming
-from durabl_ext.core import claim_or_enqueue, enqueue, leases, recover, replay, settle
+from durabl_ext.core import claim_or_enqueue, enqueue, journal, leases, recover, replay, settle
 from durabl_ext.core.indexes import ALL
 from durabl_ext.core.settle import How, Settlement
-from durabl_ext.job import DurableJob, durable_from
+from durabl_ext.errors import JournalTooLarge
+from durabl_ext.job import DurableJob, LogLine, durable_from
 from durabl_ext.options import Enqueue, Request, checked
-from durabl_ext.outcomes import LeaseLost, Renewed, Settled
+from durabl_ext.outcomes import Appended, LeaseLost, NoRoom, NotFound, Renewed, Settled
 from simplequeue import operations
 from simplequeue.collection import CollectionJobs
 from simplequeue.commands import Index
@@ -40,6 +41,7 @@ from tests.proof.scheduler import Decision, ScheduledJobs, every_order, finish
 T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=10)
+JOURNAL = 1_000_000
 PATIENCE = timedelta(hours=1)
 """How long a world may go on until all its work is done."""
 
@@ -223,6 +225,24 @@ class World:
 
     async def heartbeat(self, *claims: Claim, line: Line | None = None) -> list[Renewed | LeaseLost]:
         return await leases.heartbeat(self.jobs(line), [(claim.job.id, claim.token) for claim in claims], LEASE)
+
+    async def append(
+        self, claim: Claim, seq: str, result: Any = None, limit: int = JOURNAL, line: Line | None = None
+    ) -> Appended | LeaseLost | NotFound | JournalTooLarge:
+        """Journals a step, which says whose it is."""
+        jobs, began = self.jobs(line), self.history.now
+        step = journal.Step(seq, "step", {"by": claim.token, "result": result})
+        try:
+            answer = await journal.append_step(jobs, claim.job.id, claim.token, step, limit)
+        except JournalTooLarge as refused:
+            return refused
+        self.history.journaled(began, claim.job.id, claim.token, seq, answer)
+        return answer
+
+    async def log(self, claim: Claim, message: str, line: Line | None = None) -> Appended | LeaseLost | NoRoom:
+        """Logs a line, which says whose it is."""
+        lines = [LogLine(self.time, f"{claim.token} {message}")]
+        return await journal.log(self.jobs(line), claim.job.id, claim.token, lines, keep=9, message_bytes=100)
 
     async def recover(self, line: Line | None = None) -> recover.Recovered:
         return await recover.recover(self.jobs(line), 100, self.random.uniform)
