@@ -1,7 +1,7 @@
 """What happens to jobs here, as values for counters and histograms.
 
-A sink is called with each, in the thread where it happens, and must be quick; an error in it harms no job. These are the
-interface for metrics; the texts of log messages are not.
+A sink is called with each, in the thread where it happens, and must be quick; an error in it harms no job. These are
+the interface for metrics; the texts of log messages are not.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ import click
 
 from simplequeue import Job
 from simplequeue.failure import stored_error
-from simplequeue.slots import Handler, checked_handler
+from simplequeue.handlers import checked_handler
+from simplequeue.slots import Handler
 from simplequeue_scripts._as_text import clipped, printable
 
 HINT = "MODULE:HANDLER"
@@ -46,7 +47,7 @@ def load(target: str) -> Handler:
     except AttributeError as error:
         raise _bad(f"module {module!r} has no {name!r}; it is from {_place(found)}") from error
     try:
-        return checked_handler(handler)
+        return checked_handler(handler, "a job")
     except TypeError as error:
         raise _bad(str(error)) from error
 

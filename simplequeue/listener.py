@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from simplequeue.collection import CollectionJobs
+from simplequeue.handlers import checked_handler
 from simplequeue.jobs import Jobs, threaded
 from simplequeue.listen import Listening
 from simplequeue.payload import PayloadError, checked_action, checked_count
-from simplequeue.slots import Handler, Slots, TaskSlots, ThreadSlots, checked_handler
+from simplequeue.slots import Handler, Slots, TaskSlots, ThreadSlots
 from simplequeue.threads import Latch, LoopThread, Threads
 
 LEAVE_TIMEOUT = 30.0
@@ -207,7 +208,7 @@ async def _begin(begun: list[Listening], jobs: Jobs, slots: Slots, options: Opti
 
 def _checked(handler: object, actions: object, concurrency: object, poll_interval: float | timedelta | None) -> Options:
     return (
-        checked_handler(handler),
+        checked_handler(handler, "a job"),
         None if actions is None else _checked_actions(actions),
         checked_count(concurrency, "concurrency"),
         None if poll_interval is None else _checked_seconds(poll_interval, "poll_interval"),

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
+from simplequeue.handlers import awaited, in_a_task, is_async, refuse_unstarted
 from simplequeue.job import Job
 from simplequeue.jobs import Jobs, run
-from simplequeue.threads import LoopThread, Threads, settled
+from simplequeue.threads import LoopThread, Threads
 
 T = TypeVar("T")
 Handler = Callable[[Job], object]
@@ -62,8 +63,8 @@ class ThreadSlots:
     async def _invoke(self, handler: Handler, job: Job) -> None:
         result = handler(job)
         if inspect.isawaitable(result):
-            result = self._handlers_loop().call(_awaited(result))
-        _refuse_unstarted(handler, result)
+            result = self._handlers_loop().call(awaited(result))
+        refuse_unstarted(handler, result)
 
     def _handlers_loop(self) -> LoopThread:
         with self._lock:
@@ -90,54 +91,7 @@ class TaskSlots:
         self._threads.close()
 
     async def _invoke(self, handler: Handler, job: Job) -> None:
-        result = handler(job) if _is_async(handler) else await self._threads.run(lambda: handler(job))
+        result = handler(job) if is_async(handler) else await self._threads.run(lambda: handler(job))
         if inspect.isawaitable(result):
-            result = await _in_a_task(result)
-        _refuse_unstarted(handler, result)
-
-
-def checked_handler(handler: object) -> Handler:
-    """Gives back a handler that can be called and whose call does the work.
-
-    Raises:
-        TypeError: It is not callable, or is a generator function, whose call would return without having run.
-    """
-    if not callable(handler):
-        raise TypeError(f"handler: expected a function that takes a job, found {handler!r}")
-    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise TypeError(
-            f"handler: {handler!r} contains yield, so calling it would run nothing; make it a plain function"
-        )
-    return handler
-
-
-def _is_async(handler: Handler) -> bool:
-    call = type(handler).__call__  # of a callable object; for a function it is no coroutine function
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
-
-
-async def _in_a_task(result: Awaitable[T]) -> T:
-    # A task of its own: who cancels "the task of this job", even when the job has just ended, must not hit the write
-    # of its end or the next job of the slot.
-    task = asyncio.ensure_future(settled(result))
-    try:
-        await asyncio.wait((task,))
-    except asyncio.CancelledError:  # the slot itself, since its loop is being closed
-        task.cancel()
-        await asyncio.wait((task,))
-    value, error = task.result()
-    if error is not None:
-        raise error
-    return cast(T, value)
-
-
-async def _awaited(result: Awaitable[T]) -> T:
-    return await result
-
-
-def _refuse_unstarted(handler: Handler, result: object) -> None:
-    # A job must never end as completed when nothing has run: a generator does nothing until somebody iterates it.
-    if inspect.isgenerator(result) or inspect.isasyncgen(result) or inspect.isawaitable(result):
-        raise TypeError(
-            f"the handler {handler!r} returned {result!r}, which nobody runs; the job has not been worked on"
-        )
+            result = await in_a_task(result)
+        refuse_unstarted(handler, result)

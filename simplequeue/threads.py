@@ -129,6 +129,14 @@ class LoopThread:
             raise error
         return cast(T, result)
 
+    async def result(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine on the loop and gives what it returns or raises, from another loop."""
+        settling = asyncio.run_coroutine_threadsafe(settled(coroutine), self._loop)
+        result, error = await asyncio.wrap_future(settling)
+        if error is not None:
+            raise error
+        return cast(T, result)
+
     def tell(self, callback: Callable[[], object]) -> None:
         """Has the loop call something, unless it has ended."""
         tell(self._loop, callback)

@@ -15,7 +15,7 @@ from typing import Literal
 Reason = Literal["lease-lost", "deadline", "shutdown"]
 
 
-class RunAborted(BaseException):  # noqa: N818  # the name users know it by
+class RunAborted(BaseException):  # the name users know it by
     """Ends a handler whose run was told to stop. No ``except Exception`` catches it; let it pass.
 
     Attributes:

@@ -1,0 +1,115 @@
+"""How a handler is called, and what it raised.
+
+A ``def`` handler runs in a daemon thread, so that a hung one keeps no process alive. An ``async def`` handler runs in a
+task of its own on a loop: the caller's for an async queue, one that only handlers share for a sync queue, so that a
+handler which blocks it holds up neither heartbeats nor claims.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from durabl_ext.job import DurableJob
+from durabl_ext.runtime.context import AsyncJobContext, Handler, JobContext
+from durabl_ext.runtime.signal import AsyncSignal, Signal, Stop
+from simplequeue.handlers import is_async, refuse_unstarted
+from simplequeue.threads import LoopThread, Threads, settled, tell
+
+Log = Callable[[str], None]
+
+
+class Invoke(Protocol):
+    """Calls handlers."""
+
+    async def __call__(self, handler: Handler, job: DurableJob, stop: Stop, log: Log) -> BaseException | None:
+        """Gives what the handler raised, None when it returned. An ``async def`` handler is cancelled by ``stop``."""
+
+    def close(self) -> None:
+        """Lets threads end."""
+
+
+class InvokeHere:
+    """Calls ``async def`` handlers on the running loop, others in threads."""
+
+    def __init__(self) -> None:
+        self._threads = Threads("durabl-handler")
+
+    async def __call__(self, handler: Handler, job: DurableJob, stop: Stop, log: Log) -> BaseException | None:
+        if is_async(handler):
+            return await _on_this_loop(handler, job, stop, log)
+        result, error = await self._threads.run(lambda: call(handler, job, stop, log))
+        return error if not inspect.isawaitable(result) else await _finished(handler, result, stop)
+
+    def close(self) -> None:
+        self._threads.close()
+
+
+class InvokeApart:
+    """Calls ``async def`` handlers on a loop of their own, others in threads."""
+
+    def __init__(self) -> None:
+        self._threads = Threads("durabl-handler")
+        self._loop: LoopThread | None = None
+
+    async def __call__(self, handler: Handler, job: DurableJob, stop: Stop, log: Log) -> BaseException | None:
+        if is_async(handler):
+            return await self._handlers_loop().result(_on_this_loop(handler, job, stop, log))
+        result, error = await self._threads.run(lambda: call(handler, job, stop, log))
+        if inspect.isawaitable(result):
+            return await self._handlers_loop().result(_finished(handler, result, stop))
+        return error
+
+    def close(self) -> None:
+        self._threads.close()
+        if self._loop is not None:
+            self._loop.close()
+
+    def _handlers_loop(self) -> LoopThread:
+        if self._loop is None:
+            self._loop = LoopThread("durabl-handlers")
+        return self._loop
+
+
+def call(handler: Handler, job: DurableJob, stop: Stop, log: Log) -> tuple[object, BaseException | None]:
+    """Calls a ``def`` handler in this thread; gives what it returned, if that is still to be awaited, or raised."""
+    try:
+        result = handler(job, JobContext(Signal(stop), log))
+        if inspect.isawaitable(result):
+            return result, None
+        refuse_unstarted(handler, result)
+    except BaseException as error:
+        return None, error
+    return None, None
+
+
+async def _on_this_loop(handler: Handler, job: DurableJob, stop: Stop, log: Log) -> BaseException | None:
+    return await _finished(handler, _called(handler, job, AsyncJobContext(AsyncSignal(stop), log)), stop)
+
+
+async def _called(handler: Handler, job: DurableJob, context: AsyncJobContext) -> object:
+    result = handler(job, context)
+    return await result if inspect.isawaitable(result) else result
+
+
+async def _finished(handler: Handler, running: Awaitable[object], stop: Stop) -> BaseException | None:
+    """Awaits a handler in a task of its own, which ``stop`` cancels, and gives what it raised."""
+    # Who cancels "the task of this job", even when it has just ended, must not hit the write of its end. What it raises
+    # travels as a value: SystemExit would end the loop.
+    task = asyncio.ensure_future(settled(running))
+    loop = asyncio.get_running_loop()
+    stop.when_set(lambda: tell(loop, task.cancel))
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:  # the loop is being closed
+        task.cancel()
+        raise
+    result, error = task.result()
+    if error is None:
+        try:
+            refuse_unstarted(handler, result)
+        except TypeError as unstarted:
+            return unstarted
+    return error
