@@ -68,15 +68,20 @@ class Backend(Protocol):
         """
 
     def claim(
-        self, actions: Collection[str], limit: int, *, lease: Seconds, adopt: Mapping[str, int] | None = None
+        self,
+        actions: Collection[str] | Mapping[str, int],
+        limit: int | None = None,
+        *,
+        lease: Seconds,
+        adopt: Mapping[str, int] | None = None,
     ) -> list[Claim]:
         """Starts due jobs of some actions, the most urgent first, and never one whose key a run holds.
 
         A key that is held delays nobody else: jobs behind it start in the same call.
 
         Args:
-            actions: Start only jobs of these.
-            limit: At most so many.
+            actions: Start only jobs of these; a mapping says how many of each at most.
+            limit: At most so many of all. None, with a mapping, means as many as that says.
             lease: Seconds, or a timedelta, until the runs count as dead without a heartbeat.
             adopt: How many attempts a plain job gets when it is claimed, by action. None, or an action not named,
                 means 3.
@@ -85,6 +90,9 @@ class Backend(Protocol):
             The claims, in the order the jobs are to start. When an answer was lost, those that are known; the others
             are given back by the backend itself when they turn up.
         """
+
+    def next_due(self, actions: Collection[str], after: datetime) -> datetime | None:
+        """When the next queued job of some actions is due that was not due at a time; None when there is none."""
 
     def claim_by_id(self, id: str | UUID, *, lease: Seconds) -> Claim | None:
         """Starts one job if it is queued and due and nothing holds its key; None when not."""
@@ -177,8 +185,14 @@ class AsyncBackend(Protocol):
     async def now(self) -> datetime: ...
     async def enqueue(self, jobs: Sequence[Enqueue], *, session: Any = None) -> list[str | None]: ...
     async def claim(
-        self, actions: Collection[str], limit: int, *, lease: Seconds, adopt: Mapping[str, int] | None = None
+        self,
+        actions: Collection[str] | Mapping[str, int],
+        limit: int | None = None,
+        *,
+        lease: Seconds,
+        adopt: Mapping[str, int] | None = None,
     ) -> list[Claim]: ...
+    async def next_due(self, actions: Collection[str], after: datetime) -> datetime | None: ...
     async def claim_by_id(self, id: str | UUID, *, lease: Seconds) -> Claim | None: ...
     async def claim_by_key(self, action: str, dedupe_key: str, *, lease: Seconds) -> Claim | None: ...
     async def claim_or_enqueue(self, job: Enqueue, *, lease: Seconds) -> Claim | None: ...

@@ -21,7 +21,7 @@ from pymongo.results import DeleteResult, UpdateResult
 
 from durabl_ext.claims import Claim
 from durabl_ext.core import doubts, indexes, journal, leases, replay, stats
-from durabl_ext.core.claim import Claimed, Terms, claim, claim_where
+from durabl_ext.core.claim import Claimed, Terms, claim, claim_where, next_due
 from durabl_ext.core.claim_or_enqueue import claim_or_enqueue
 from durabl_ext.core.enqueue import enqueue
 from durabl_ext.core.journal import Step
@@ -37,7 +37,7 @@ from simplequeue.collection import CollectionJobs
 from simplequeue.job import Document, Job
 from simplequeue.jobs import NoChangeStreamError, Session
 from simplequeue.operations import known_id
-from simplequeue.payload import PayloadError, checked_action, checked_count
+from simplequeue.payload import PayloadError, checked_action, checked_count, checked_time
 
 T = TypeVar("T")
 Push = Literal["auto", True, False]
@@ -114,13 +114,22 @@ class Decisions:
         return await enqueue(self._jobs, requests, session)
 
     async def claim(
-        self, actions: Collection[str], limit: int, *, lease: Seconds, adopt: Mapping[str, int] | None = None
+        self,
+        actions: Collection[str] | Mapping[str, int],
+        limit: int | None = None,
+        *,
+        lease: Seconds,
+        adopt: Mapping[str, int] | None = None,
     ) -> list[Claim]:
-        wanted = _checked_actions(actions)
-        at_most = checked_count(limit, "limit")
+        wants = _checked_wants(actions, limit)
+        at_most = sum(wants.values()) if limit is None else checked_count(limit, "limit")
         terms = self._terms(lease, adopt)
         await self._release_strays()
-        return self._claims(terms, await self._indexed(lambda: claim(self._jobs, wanted, at_most, terms)))
+        return self._claims(terms, await self._indexed(lambda: claim(self._jobs, wants, at_most, terms)))
+
+    async def next_due(self, actions: Collection[str], after: datetime) -> datetime | None:
+        wanted, time = _checked_actions(actions), checked_time(after, "after")
+        return await self._indexed(lambda: next_due(self._jobs, wanted, time))
 
     async def claim_by_id(self, id: str | UUID, *, lease: Seconds) -> Claim | None:
         if (known := known_id(id)) is None:
@@ -269,6 +278,15 @@ class Decisions:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise BackendClosedError("this backend was shut down; it starts and stores no more jobs")
+
+
+def _checked_wants(actions: Any, limit: int | None) -> dict[str, int]:
+    """Of each action at most so many."""
+    if isinstance(actions, Mapping) and actions:
+        return {
+            checked_action(action, "actions"): checked_count(n, f"actions[{action!r}]") for action, n in actions.items()
+        }
+    return dict.fromkeys(_checked_actions(actions), checked_count(limit, "limit"))
 
 
 def _checked_actions(actions: Any) -> list[str]:

@@ -120,10 +120,19 @@ class MongoJobQueue:
         return run(self._decisions.enqueue(jobs, session=session))
 
     def claim(
-        self, actions: Collection[str], limit: int, *, lease: Seconds, adopt: Mapping[str, int] | None = None
+        self,
+        actions: Collection[str] | Mapping[str, int],
+        limit: int | None = None,
+        *,
+        lease: Seconds,
+        adopt: Mapping[str, int] | None = None,
     ) -> list[Claim]:
         """Starts due jobs, as ``Backend.claim`` says."""
         return run(self._decisions.claim(actions, limit, lease=lease, adopt=adopt))
+
+    def next_due(self, actions: Collection[str], after: datetime) -> datetime | None:
+        """Gives when to look next, as ``Backend.next_due`` says."""
+        return run(self._decisions.next_due(actions, after))
 
     def claim_by_id(self, id: str | UUID, *, lease: Seconds) -> Claim | None:
         """Starts one job, as ``Backend.claim_by_id`` says."""

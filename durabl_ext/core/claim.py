@@ -57,22 +57,31 @@ class Claimed:
     doubtful: bool = False
 
 
-async def claim(jobs: Jobs, actions: Collection[str], limit: int, terms: Terms) -> Claimed:
-    """Starts up to ``limit`` due jobs of some actions, the most urgent first.
+async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms) -> Claimed:
+    """Starts up to ``limit`` due jobs, the most urgent first.
+
+    Args:
+        jobs: Where.
+        wants: Of each action, at most so many.
+        limit: Of all together, at most so many.
+        terms: On what terms they start.
 
     Raises:
         PyMongoError: Nothing was tried.
     """
     now = await jobs.now()
     got: list[DurableJob] = []
-    found = await candidates(jobs, actions, limit, now)
+    left = dict(wants)
+    found = await candidates(jobs, left, limit, now)
     for passed in range(1, PASSES + 1):
         taken = await take(jobs, found, now, terms)
         got += taken.jobs
+        for job in taken.jobs:
+            left[job.action] -= 1
         if taken.doubtful or not taken.blocked or len(got) == limit or passed == PASSES:
             return Claimed(got, taken.blocked, taken.doubtful)
         try:
-            found = await candidates(jobs, actions, limit - len(got), now, await busy_keys(jobs))
+            found = await candidates(jobs, left, limit - len(got), now, await busy_keys(jobs))
         except PyMongoError:
             break  # what has been started must reach its worker
     return Claimed(got, blocked=True)
@@ -87,9 +96,32 @@ async def claim_where(jobs: Jobs, filter: Document, terms: Terms) -> Claimed:
 
 
 async def candidates(
-    jobs: Jobs, actions: Collection[str], limit: int, now: datetime, busy: Sequence[str] = ()
+    jobs: Jobs, wants: Mapping[str, int], limit: int, now: datetime, busy: Sequence[str] = ()
 ) -> list[Document]:
-    """Gives due jobs in order, without those whose key is busy.
+    """Gives due jobs in order, of each action as many as are wanted, without those whose key is busy.
+
+    One look over all actions is enough unless one of them has more than is wanted of it and another may have been left
+    out for it; then those that are still short are looked for by themselves.
+    """
+    chosen: list[Document] = []
+    short = {action: want for action, want in wants.items() if want > 0}
+    while short:
+        most = min(limit, sum(short.values()))
+        found = await _due_of(jobs, short, most, now, busy)
+        by_action: dict[str, list[Document]] = {action: [] for action in short}
+        for job in found:
+            by_action[job["action"]].append(job)
+        full = {action for action, jobs in by_action.items() if len(jobs) >= short[action]}
+        done = len(found) < most or not any(len(jobs) > short[action] for action, jobs in by_action.items())
+        chosen += [job for action in (short if done else full) for job in by_action[action][: short[action]]]
+        short = {} if done else {action: want for action, want in short.items() if action not in full}
+    return sorted(chosen, key=_rank)[:limit]
+
+
+async def _due_of(
+    jobs: Jobs, actions: Collection[str], limit: int, now: datetime, busy: Sequence[str]
+) -> list[Document]:
+    """Gives due jobs of some actions in order.
 
     Plain jobs have no priority, so that the index has them before all others; they count as of priority 0, due when
     they were added. Only if there are any are the others asked for by themselves, so that a stream of plain jobs does
@@ -104,6 +136,18 @@ async def candidates(
         found += await _first(jobs, {**wanted, "durable.run_at": {"$lte": now}}, limit)
         found.sort(key=_rank)
     return found[:limit]
+
+
+async def next_due(jobs: Jobs, actions: Collection[str], after: datetime) -> datetime | None:
+    """Gives when the next job of some actions is due that was not due at a time; None when there is none.
+
+    The index orders by time within one action and priority only; with all of them named the server merges their heads.
+    """
+    queued: Document = {"status": CLAIM.source.value, "action": {"$in": list(actions)}}
+    priorities = await jobs.distinct("durable.priority", queued)
+    waits = {**queued, "durable.priority": {"$in": priorities}, "durable.run_at": {"$gt": after}}
+    found = await jobs.find(waits, fields=("durable.run_at",), sort=(("durable.run_at", 1),), limit=1, hint=DUE.name)
+    return found[0]["durable"]["run_at"] if found else None
 
 
 async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Terms) -> Claimed:

@@ -243,3 +243,38 @@ def test_after_a_shutdown_nothing_starts_and_what_runs_can_end(backend: Face) ->
             call()
     assert isinstance(backend.heartbeat([claim], lease=LEASE)[0], Renewed)
     assert backend.settle([claim.settled("complete")]) == [Completed()]
+
+
+def test_each_action_gets_as_many_runs_as_are_wanted_of_it_whatever_waits_of_others(backend: Face) -> None:
+    backend.enqueue([Enqueue("many", {"n": n}) for n in range(40)])
+    backend.enqueue([Enqueue("few", {"n": n}, priority=1) for n in range(3)])
+    backend.cell.queue.add("plain")
+    claims = backend.claim({"many": 2, "few": 5, "plain": 2, "none": 4}, lease=LEASE)
+    assert [(claim.job.action, claim.job.data.get("n")) for claim in claims] == [
+        ("many", 0),
+        ("many", 1),
+        ("plain", None),
+        ("few", 0),
+        ("few", 1),
+        ("few", 2),
+    ]
+    assert [claim.job.data["n"] for claim in backend.claim({"many": 3, "few": 1}, 2, lease=LEASE)] == [2, 3]
+    with pytest.raises(PayloadError, match=r"actions\['many'\]"):
+        backend.claim({"many": 0}, lease=LEASE)
+    with pytest.raises(PayloadError, match="limit"):
+        backend.claim(["many"], lease=LEASE)
+
+
+def test_the_next_job_that_waits_for_its_time_is_told_of_whatever_its_priority(backend: Face) -> None:
+    now = backend.now()
+    assert backend.next_due(["a", "b"], now) is None
+    backend.add("a")
+    later = backend.add("a", delay=300, priority=-1)
+    soonest = backend.add("b", delay=100, priority=3)
+    backend.add("c", delay=50)
+    backend.cell.queue.add("a")
+    assert backend.next_due(["a", "b"], backend.now()) == backend.get(soonest).run_at
+    assert backend.next_due(["a", "b"], backend.get(soonest).run_at) == backend.get(later).run_at
+    assert backend.next_due(["none"], now) is None
+    with pytest.raises(PayloadError, match="after"):
+        backend.next_due(["a"], now.replace(tzinfo=None))

@@ -52,7 +52,7 @@ class Core:
         self, *actions: str, limit: int = 1, adopt: Mapping[str, int] | None = None, lease: timedelta = LEASE
     ) -> list[tuple[DurableJob, str]]:
         terms = claiming.Terms(next(self.tokens), lease, adopt or {})
-        claimed = self.cell.do(claiming.claim(self.cell.jobs, actions or ("a",), limit, terms))
+        claimed = self.cell.do(claiming.claim(self.cell.jobs, dict.fromkeys(actions or ("a",), limit), limit, terms))
         assert not claimed.doubtful
         return [(job, terms.token) for job in claimed.jobs]
 

@@ -189,7 +189,7 @@ class World:
 
     async def claim(self, limit: int = 1, line: Line | None = None) -> list[Claim]:
         terms = claiming.Terms(next(self._tokens), LEASE, {})
-        claimed = await claiming.claim(self.jobs(line), ACTIONS, limit, terms)
+        claimed = await claiming.claim(self.jobs(line), dict.fromkeys(ACTIONS, limit), limit, terms)
         if claimed.doubtful:
             self.doubtful.append(terms.token)
         self.history.claimed(terms.token, claimed.jobs)

@@ -1,0 +1,146 @@
+"""When to look for jobs, and how many to claim.
+
+It claims what can run at once and no more. It looks when something says that there may be new work (the change feed, an
+enqueue in this process, the end of a run that others waited behind), when the next job is due, and from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from durabl_ext.claims import Claim
+from durabl_ext.runtime.engine import Engine
+from durabl_ext.runtime.processors import Processor
+
+BACKOFF = 0.1
+BACKOFF_MAX = 10.0
+"""Seconds between attempts while claims fail, so that a server that comes back is not met by all at once."""
+
+SOON = 0.001
+"""Seconds added to the time of the next due job, which is kept in milliseconds: never before, hardly after."""
+
+Start = Callable[[Claim, Processor, float], None]
+
+
+class Claimer:
+    """Claims jobs for the processors of a worker, until cancelled.
+
+    Args:
+        engine: Where runs are managed.
+        processors: What is registered, by action; may grow.
+        start: What to call with each claim, its processor and when it was asked for.
+        poll: Seconds between looks without a signal, for processors that do not say.
+    """
+
+    def __init__(
+        self, engine: Engine, processors: Mapping[str, Processor], start: Start, poll: Callable[[], float]
+    ) -> None:
+        self._engine = engine
+        self._processors = processors
+        self._start = start
+        self._poll = poll
+        self._running: Counter[str] = Counter()
+        self._hopeful: set[str] = set()
+        self._wake = asyncio.Event()
+        self._next_due: float | None = None
+        self._failures = 0
+
+    def look(self, action: str | None = None) -> None:
+        """Looks soon for jobs of an action, or of all (None)."""
+        if action is None:
+            self._hopeful.update(self._processors)
+        elif action in self._processors:
+            self._hopeful.add(action)
+        else:
+            return
+        self._wake.set()
+
+    def freed(self, action: str) -> None:
+        """Takes note that a run of an action has ended."""
+        self._running[action] -= 1
+        if action in self._hopeful:
+            self._wake.set()
+
+    async def serve(self) -> None:
+        """Claims until cancelled."""
+        self.look()
+        while True:
+            self._wake.clear()
+            try:
+                await self._round()
+                self._failures = 0
+            except Exception as error:
+                self._failures += 1
+                self._report(error)
+                await asyncio.sleep(
+                    _jitter.uniform(BACKOFF, min(BACKOFF_MAX, BACKOFF * 2.0 ** min(self._failures, 20)))
+                )
+                continue
+            timeout = self._patience()
+            try:
+                await asyncio.wait_for(self._wake.wait(), timeout)
+            except TimeoutError:
+                self.look()
+
+    async def _round(self) -> None:
+        """Claims as long as there may be jobs for free slots, then finds out when the next one is due."""
+        looked = False
+        since = await self._engine.now()
+        while wants := self._wants():
+            looked = True
+            since = await self._engine.now()
+            self._hopeful -= wants.keys()
+            try:
+                await self._claim(wants)
+            except BaseException:
+                self._hopeful |= wants.keys()
+                raise
+        if looked and not self._hopeful:
+            self._next_due = await self._due_in(since)
+
+    async def _claim(self, wants: Mapping[str, int]) -> None:
+        asked_at = time.monotonic()
+        adopt = {action: self._processors[action].adopt_max_attempts for action in wants}
+        claims = await self._engine.store.claim(wants, lease=self._engine.lease, adopt=adopt)
+        got: Counter[str] = Counter()
+        for claim in claims:
+            action = claim.job.action
+            got[action] += 1
+            self._running[action] += 1
+            self._start(claim, self._processors[action], asked_at)
+        # Who got all it wanted may find more; who got less has seen all there is.
+        self._hopeful |= {action for action, want in wants.items() if got[action] == want}
+
+    def _wants(self) -> dict[str, int]:
+        free = {action: self._processors[action].concurrency - self._running[action] for action in self._hopeful}
+        return {action: slots for action, slots in free.items() if slots > 0}
+
+    async def _due_in(self, since: datetime) -> float | None:
+        """When the next job of these actions is due, in monotonic seconds."""
+        due = await self._engine.store.next_due(list(self._processors), since) if self._processors else None
+        if due is None:
+            return None
+        return time.monotonic() + (due - await self._engine.now()).total_seconds() + SOON
+
+    def _patience(self) -> float:
+        """Seconds until it has to look by itself."""
+        polls = [processor.poll_interval for processor in self._processors.values() if processor.poll_interval]
+        patience = min([*polls, self._poll()])
+        if self._next_due is not None:
+            patience = min(patience, max(self._next_due - time.monotonic(), 0))
+        return patience
+
+    def _report(self, error: Exception) -> None:
+        if self._failures == 5:
+            self._engine.logger.error("looking for jobs has failed five times in a row, still trying: %r", error)
+        else:
+            self._engine.logger.warning("looking for jobs failed, trying again: %r", error)
+
+
+# Not the module's own generator: an application's seed must not make workers everywhere come back at once.
+_jitter = random.Random()

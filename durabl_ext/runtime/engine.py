@@ -1,0 +1,253 @@
+"""What every managed run has, whoever claimed it: its handler's call, its lease, its log and its end.
+
+The end derives from what the handler did: returning completes the job, raising fails it, a ``FatalJobError`` for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Literal, TypedDict
+
+from durabl_ext import events
+from durabl_ext.claims import Claim
+from durabl_ext.core.settle import How
+from durabl_ext.errors import FatalJobError
+from durabl_ext.events import Sink, told
+from durabl_ext.outcomes import (
+    AlreadyTerminal,
+    Completed,
+    FailedTerminal,
+    LeaseLost,
+    NotFound,
+    Released,
+    RetryScheduled,
+    Settled,
+    Superseded,
+)
+from durabl_ext.runtime.committer import Committer
+from durabl_ext.runtime.context import Handler
+from durabl_ext.runtime.heartbeats import Heartbeats
+from durabl_ext.runtime.invoke import Invoke, Log
+from durabl_ext.runtime.runs import Run
+from durabl_ext.runtime.store import Store
+from simplequeue.failure import stored_error
+
+RETRY_FIRST = 0.05
+RETRY_MOST = 5.0
+"""Seconds between attempts to store an end."""
+
+ORPHAN_DELAY = timedelta(seconds=5)
+"""For how long a run whose handler goes on is not due after it was given back."""
+
+FLUSH_AFTER = 1.0
+"""Seconds for which a line of log may wait, so that many go in one write."""
+
+
+class Facts(TypedDict):
+    """What every event of a run has."""
+
+    action: str
+    job_id: str
+    attempt: int
+    at: datetime
+
+
+class Engine:
+    """Manages runs on one event loop.
+
+    Args:
+        store: Where the jobs are.
+        lease: The visibility timeout.
+        invoke: How handlers are called.
+        sink: What is told of events.
+        logger: For messages.
+    """
+
+    def __init__(
+        self, store: Store, lease: timedelta, invoke: Invoke, sink: Sink | None, logger: logging.Logger
+    ) -> None:
+        self.store = store
+        self.lease = lease
+        self.logger = logger
+        self.sink = sink
+        self.runs: set[Run] = set()
+        self._invoke = invoke
+        self._committer = Committer(store)
+        self._heartbeats = Heartbeats(store, lease, self._lost, logger)
+        self._offset = timedelta(0)
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._flushes: dict[Run, asyncio.Task[None]] = {}
+
+    async def now(self) -> datetime:
+        """The store's time; keeps how far it is ahead."""
+        theirs = await self.store.now()
+        self._offset = theirs - datetime.now(UTC)
+        return theirs
+
+    def at(self) -> datetime:
+        """The store's time as far as is known, without asking."""
+        return datetime.now(UTC) + self._offset
+
+    def begin(self, claim: Claim, asked_at: float, interval: float | None = None) -> Run:
+        """Takes a claim under management."""
+        run = Run(claim, asked_at, self.lease, interval, self._offset)
+        self.runs.add(run)
+        self._idle.clear()
+        self._heartbeats.add(run)
+        told(self.sink, events.JobClaimed(**self._facts(run)))
+        return run
+
+    async def manage(self, run: Run, handler: Handler) -> tuple[Settled | None, BaseException | None]:
+        """Calls the handler and ends the run; gives what became of it and what the handler raised."""
+        try:
+            error = await self._invoke(handler, run.job, run.stop, self.log_of(run))
+        except BaseException:  # the loop is being closed; the run is recovered when its lease ends
+            self.forget(run)
+            raise
+        return await self.end(run, error), error
+
+    def log_of(self, run: Run) -> Log:
+        """How a handler of this run adds to its log, from any thread."""
+        loop = asyncio.get_running_loop()
+
+        def log(message: str) -> None:
+            run.log(message)
+            with suppress(RuntimeError):  # the loop is closed: there is no run any more
+                loop.call_soon_threadsafe(self._flush_soon, run)
+
+        return log
+
+    async def end(self, run: Run, error: BaseException | None) -> Settled | None:
+        """Ends a run by what its handler raised, or returned (None); gives None when the run is no longer its own."""
+        try:
+            if run.orphaned or run.stop.reason in ("lease-lost", "deadline"):
+                return None
+            await self._flush(run)
+            duration = time.monotonic() - run.began
+            how = _how(run, error)
+            run.settling = True
+            outcome = await self._settled(run, how, error)
+            self._tell_end(run, how, outcome, error, duration)
+            return outcome
+        finally:
+            self.forget(run)
+
+    def forget(self, run: Run) -> None:
+        """Manages a run no longer."""
+        self._heartbeats.remove(run)
+        if (flush := self._flushes.pop(run, None)) is not None:
+            flush.cancel()
+        self.runs.discard(run)
+        if not self.runs:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Waits until no run is left."""
+        while self.runs:
+            self._idle.clear()
+            await self._idle.wait()
+
+    async def give_back(self, run: Run) -> None:
+        """Releases a run whose handler goes on; what that says later changes nothing."""
+        run.orphaned = True
+        self._heartbeats.remove(run)
+        outcome = await self._committer.settle(run.claim.settled("release", delay=ORPHAN_DELAY))
+        if isinstance(outcome, Released | Superseded):
+            told(self.sink, events.JobReleased(**self._facts(run)))
+
+    async def close(self) -> None:
+        """Lets go of everything."""
+        await self._heartbeats.close()
+        self._invoke.close()
+
+    async def _settled(self, run: Run, how: How, error: BaseException | None) -> Settled | None:
+        """Writes the end until it is stored or the lease may have ended; then the reaper has the word."""
+        settlement = run.claim.settled(how, None if error is None or how == "release" else stored_error(error))
+        failures = 0
+        while not run.orphaned:
+            try:
+                return await self._committer.settle(settlement)
+            except Exception as trouble:
+                failures += 1
+                if run.expired():
+                    self.logger.error(
+                        "the end of job %s is not stored, it is recovered when its lease ends: %r", run.job.id, trouble
+                    )
+                    return None
+                self.logger.warning("the end of job %s could not be stored, trying again: %r", run.job.id, trouble)
+                await asyncio.sleep(_pause(failures))
+        return None
+
+    def _tell_end(
+        self, run: Run, how: How, outcome: Settled | None, error: BaseException | None, duration: float
+    ) -> None:
+        facts, name = self._facts(run), type(error).__name__
+        match outcome:
+            case Completed():
+                told(self.sink, events.JobCompleted(**facts, duration=duration))
+            case FailedTerminal() if how == "fail_fatal":
+                told(self.sink, events.JobFailedFatally(**facts, duration=duration))
+            case FailedTerminal() | RetryScheduled():
+                terminal = isinstance(outcome, FailedTerminal)
+                told(self.sink, events.JobFailed(**facts, duration=duration, terminal=terminal, error_name=name))
+            case Superseded():
+                told(self.sink, events.JobSuperseded(**facts, duration=duration))
+            case Released():
+                told(self.sink, events.JobReleased(**facts))
+            case LeaseLost() | AlreadyTerminal() | NotFound() | None:
+                if not run.orphaned:
+                    told(self.sink, events.JobLeaseLost(**facts, op="settle"))
+
+    def _lost(self, run: Run, op: Literal["heartbeat", "deadline"]) -> None:
+        if run.stop.reason in ("lease-lost", "deadline"):
+            return
+        self.logger.warning(
+            "job %s: its lease is lost (%s); its handler is told, its end changes nothing", run.job.id, op
+        )
+        run.stop.set("lease-lost" if op == "heartbeat" else "deadline")
+        told(self.sink, events.JobLeaseLost(**self._facts(run), op=op))
+
+    def _facts(self, run: Run) -> Facts:
+        return {"action": run.job.action, "job_id": run.job.id, "attempt": run.job.attempt, "at": self.at()}
+
+    def _flush_soon(self, run: Run) -> None:
+        if run in self.runs and run not in self._flushes:
+            self._flushes[run] = asyncio.create_task(self._flush_later(run))
+
+    async def _flush_later(self, run: Run) -> None:
+        await asyncio.sleep(FLUSH_AFTER)
+        del self._flushes[run]
+        await self._flush(run)
+
+    async def _flush(self, run: Run) -> None:
+        """Writes the lines of a log that wait; what cannot be written is dropped, a log is no reason to fail."""
+        lines = [run.lines.popleft() for _ in range(len(run.lines))]
+        if not lines:
+            return
+        try:
+            await self.store.log(run.claim, lines)
+        except Exception as error:
+            self.logger.warning("%d lines of the log of job %s are lost: %r", len(lines), run.job.id, error)
+
+
+def _how(run: Run, error: BaseException | None) -> How:
+    if error is None:
+        return "complete"
+    if isinstance(error, FatalJobError):
+        return "fail_fatal"
+    # What a handler raised after a shutdown told it to stop came of that: it is given back, no attempt is spent.
+    return "release" if run.stop.reason == "shutdown" else "fail"
+
+
+# Not the module's own generator: an application's seed must not make workers everywhere come back at once.
+_jitter = random.Random()
+
+
+def _pause(failures: int) -> float:
+    return _jitter.uniform(RETRY_FIRST, min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(failures, 20)))

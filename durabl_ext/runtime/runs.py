@@ -1,0 +1,63 @@
+"""One managed run: a claim, the handler at work on it, and how it may be told to stop."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from durabl_ext.claims import Claim
+from durabl_ext.job import LogLine
+from durabl_ext.runtime.signal import Stop
+
+BEATS = 3
+"""Heartbeats in a lease: two may be lost before it ends."""
+
+
+class Run:
+    """A claim that is being worked on here.
+
+    Times are monotonic seconds, since a wall clock may be set.
+
+    Args:
+        claim: The claim.
+        asked_at: When the claim was asked for: before that the lease cannot have begun.
+        lease: How long it lasts without a heartbeat.
+        interval: Seconds between heartbeats; None means a third of the lease.
+        offset: How far the store's clock is ahead of this machine's, for the times in the log.
+    """
+
+    def __init__(
+        self, claim: Claim, asked_at: float, lease: timedelta, interval: float | None, offset: timedelta
+    ) -> None:
+        self.claim = claim
+        self.stop = Stop()
+        self.began = time.monotonic()
+        self.deadline = asked_at + lease.total_seconds()
+        self.interval = interval or lease.total_seconds() / BEATS
+        self.next_beat = self.began + self.interval
+        self.settling = False
+        """Its end is being written: a heartbeat that finds it no longer running is no news."""
+        self.orphaned = False
+        """It was given back while its handler went on: whatever that says changes nothing any more."""
+        self.lines: deque[LogLine] = deque()
+        self._offset = offset
+
+    @property
+    def job(self) -> Any:
+        """The job as it was when it was claimed."""
+        return self.claim.job
+
+    def log(self, message: str) -> None:
+        """Takes in a line for the job's log; from any thread."""
+        self.lines.append(LogLine(datetime.now(UTC) + self._offset, str(message)))
+
+    def renewed(self, asked_at: float, lease: timedelta) -> None:
+        """Takes note of a heartbeat that was answered."""
+        self.deadline = max(self.deadline, asked_at + lease.total_seconds())
+        self.next_beat = asked_at + self.interval
+
+    def expired(self) -> bool:
+        """Whether the lease may have ended."""
+        return time.monotonic() >= self.deadline
