@@ -124,6 +124,17 @@ def test_the_holders_of_a_key_are_found_in_both_slots(on_server: Explained, scop
         assert plan.indexes == {QUEUED_SLOT.name, RUNNING_SLOT.name}
 
 
+def test_a_coalesced_request_examines_a_key_or_two_in_each_of_two_calls(on_server: Explained) -> None:
+    core = on_server.core
+    add_queued(core, 2_000)
+    core.claim(limit=500)
+    asked = Enqueue("k", dedupe_key="k", dedupe_scope="queued", coalesce="latest")
+    core.enqueue_many(asked)
+    plans = on_server.costs(lambda: core.enqueue_many(asked))
+    assert names(plans) == ["find", "update"]
+    assert max(keys(plans)) <= 2
+
+
 def test_a_plan_made_while_few_jobs_were_there_does_not_outlive_their_growing_number(on_server: Explained) -> None:
     core, jobs, db = on_server.core, on_server.core.cell.jobs, on_server.core.cell.collection.database
     for _ in range(5):  # with nothing in them all indexes are as good, and one of the wrong ones is kept in the cache

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from durabl_ext.core.doubts import release_strays
 from durabl_ext.core.indexes import EXPIRED, QUEUED_SLOT
 from durabl_ext.core.journal import Step, append_step, log, read_steps
 from durabl_ext.job import LogLine
@@ -50,6 +51,18 @@ def test_the_base_layer_finds_its_unanswered_claims_by_their_ids(on_server: Expl
     (plan,) = on_server.do(unanswered(core.cell.jobs, claims[:BATCH]))
     assert plan.indexes == {"_id_"}
     assert plan.keys <= 2 * BATCH
+
+
+def test_runs_of_a_claim_whose_answer_was_lost_are_found_among_the_runs(on_server: Explained) -> None:
+    core = on_server.core
+    add_queued(core, 2_000)
+    core.claim(limit=100)
+    strays = core.claim(limit=BATCH)
+    found, *released = on_server.do(release_strays(core.cell.jobs, {strays[0][1]: []}, core.uniform))
+    assert found.indexes == {EXPIRED.name}
+    assert found.keys <= 100 + BATCH
+    assert names(released) == ["update"] * BATCH
+    assert keys(released) == [1] * BATCH
 
 
 def test_a_job_that_fails_behind_its_follower_finds_it_by_its_key(on_server: Explained) -> None:
