@@ -236,7 +236,7 @@ class CollectionJobs:
     async def watch(self, match: Document) -> Stream:
         # The projection keeps an event small whatever the document holds: one of nearly 16 MB would not fit into an
         # event beside its own description. `_id`, the position in the stream, has to stay.
-        pipeline = [{"$match": match}, {"$project": {"_id": 1, "documentKey._id": 1}}]
+        pipeline = [{"$match": match}, {"$project": {"_id": 1, "documentKey._id": 1, "fullDocument.action": 1}}]
         try:
             stream = await self._call(lambda: self._collection.watch(pipeline, max_await_time_ms=STREAM_WAIT_MS))
         except OperationFailure as error:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 from simplequeue.job import Document
-from simplequeue.jobs import Jobs, NoChangeStreamError, Stream
+from simplequeue.jobs import NoChangeStreamError, Stream
+
+Watch = Callable[[], Awaitable[Stream]]
 
 logger = logging.getLogger("simplequeue")
 
@@ -37,23 +38,20 @@ class Feed:
     """Says whenever there may be something new.
 
     Args:
-        jobs: Where to watch.
-        match: The change events that mean something new.
+        watch: Opens a stream of the changes that mean something new. None means to poll only.
         look: What to call then, with whether the stream said so (True) or the clock (False); it must not block.
-        hint: What to call in its stead when an event names a job, with the id.
+        hint: What to call in its stead with an event, which names a job.
         poll_interval: Seconds between polls. None: 60 with a change stream, 5 without one.
     """
 
     def __init__(
         self,
-        jobs: Jobs,
-        match: Document,
+        watch: Watch | None,
         look: Callable[[bool], None],
-        hint: Callable[[Any], None],
+        hint: Callable[[Document], None],
         poll_interval: float | None,
     ) -> None:
-        self._jobs = jobs
-        self._match = match
+        self._watch = watch
         self._look = look
         self._hint = hint
         self._poll_interval = poll_interval
@@ -69,13 +67,12 @@ class Feed:
             PyMongoError: The server cannot be reached, or refuses.
         """
         try:
-            self._stream = await self._jobs.watch(self._match)
+            self._stream = None if self._watch is None else await self._watch()
         except NoChangeStreamError as reason:
-            if self._poll_interval is None:
-                self._poll_interval = POLL_WITHOUT_PUSH
-            logger.warning("looking for jobs every %g s, as there is no change stream: %s", self._poll_interval, reason)
+            seconds = self._poll_interval or POLL_WITHOUT_PUSH
+            logger.warning("looking for jobs every %g s, as there is no change stream: %s", seconds, reason)
         if self._poll_interval is None:
-            self._poll_interval = POLL_WITH_PUSH
+            self._poll_interval = POLL_WITHOUT_PUSH if self._stream is None else POLL_WITH_PUSH
 
     async def serve(self) -> None:
         """Signals until cancelled."""
@@ -140,14 +137,15 @@ class Feed:
                 self._failures = 0
             if event is not None:
                 self._trust()
-                self._hint(event["documentKey"]["_id"])
+                self._hint(event)
 
     async def _reopened(self) -> Stream:
+        assert self._watch is not None
         # Always at "now", never at a remembered position: a position that the server has forgotten would be
         # refused for ever, and whoever reopens looks everywhere once anyway.
         while True:
             try:
-                return await self._jobs.watch(self._match)
+                return await self._watch()
             except Exception as error:  # of the driver, or that no thread can be had: the listener outlives either
                 logger.debug("the change stream cannot be opened: %s", error)
                 self._failures += 1

@@ -239,7 +239,9 @@ class Jobs(Protocol):
         """
 
     async def watch(self, match: Document) -> Stream:
-        """Opens a change stream over the events that match; of each it carries ``documentKey._id`` and nothing else.
+        """Opens a change stream over the events that match.
+
+        Of each it carries ``documentKey._id`` and, of an insert, ``fullDocument.action``; nothing that may be large.
 
         Raises:
             NoChangeStreamError: The server has none.

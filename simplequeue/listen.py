@@ -25,7 +25,7 @@ from simplequeue import commands
 from simplequeue.candidates import Candidates
 from simplequeue.failure import StoredError, stored_error
 from simplequeue.feed import Feed
-from simplequeue.job import Job, job_from
+from simplequeue.job import Document, Job, job_from
 from simplequeue.jobs import Jobs
 from simplequeue.runs import REFUSED_DOCUMENT, Ending, claim, finish, unanswered, waiting
 from simplequeue.slots import Handler, Invoke, Slots
@@ -85,7 +85,8 @@ class Listening:
         self._handler = handler
         self._actions = actions
         self._concurrency = concurrency
-        self._feed = Feed(jobs, commands.added_plain(actions), self._look, self._hint, poll_interval)
+        watch = partial(jobs.watch, commands.added_plain(actions))
+        self._feed = Feed(watch, self._look, self._hint, poll_interval)
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._given_up = asyncio.Event()
@@ -169,13 +170,13 @@ class Listening:
         self._more = True
         self._wake.set()
 
-    def _hint(self, id: Any) -> None:
+    def _hint(self, event: Document) -> None:
         """Has a free slot try the job that an event names; to read first would cost a round trip to find this id."""
+        self._unannounced = False  # the stream speaks, be it of another job
         free = self._accepting and not self._more and len(self._running) < self._concurrency
-        if free and self._candidates.offer(id):
+        if free and self._candidates.offer(event["documentKey"]["_id"]):
             self._start_slot()
         else:
-            self._unannounced = False
             self._look_again()
 
     async def _serve(self) -> None:
@@ -198,8 +199,7 @@ class Listening:
 
     async def _read(self) -> None:
         """Replaces the candidates by what is next in the collection."""
-        idle = not self._candidates
-        silent, self._unannounced = self._unannounced, False
+        silent = self._unannounced and not self._candidates
         self._more = False  # before the read: what is signalled during it is looked for again
         limit = self._candidates.begin_read()
         try:
@@ -215,8 +215,9 @@ class Listening:
             self._failures = 0
         if self._candidates.end_read(ids):
             self._more = True
-        if idle and silent and self._candidates:
+        if silent and self._unannounced and self._candidates:  # and no event came meanwhile
             self._feed.overlooked()
+        self._unannounced = False
         if self._unanswered:
             await self._report_unanswered()
 
