@@ -70,6 +70,8 @@ def new_durable(request: Request, now: datetime) -> Document:
     }
     if request.dedupe is not None:
         durable["dedupe"] = {"key": request.dedupe.key, "scope": request.dedupe.scope}
+        if request.dedupe.scope == "queued":
+            durable["wakes"] = True  # see core.indexes.WAKES
     return {**new_document(request.action, request.data, now), "durable": durable}
 
 

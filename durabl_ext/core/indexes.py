@@ -14,6 +14,9 @@ from simplequeue.states import Status
 KEY = "durable.dedupe.key"
 SCOPE = "durable.dedupe.scope"
 BOTH = "queued+running"
+WAKES = "durable.wakes"
+"""What a job of scope ``queued`` carries until it ends, when its follower may start. An update says which fields it
+removed, and nothing of those it left; so a removal is what the change feed can recognise."""
 
 DUE = Index(
     "which_job_is_due",

@@ -11,7 +11,8 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 
 from durabl_ext.claims import Claim
 from durabl_ext.runtime.engine import Engine
@@ -34,19 +35,17 @@ class Claimer:
         engine: Where runs are managed.
         processors: What is registered, by action; may grow.
         start: What to call with each claim, its processor and when it was asked for.
-        poll: Seconds between looks without a signal, for processors that do not say.
     """
 
-    def __init__(
-        self, engine: Engine, processors: Mapping[str, Processor], start: Start, poll: Callable[[], float]
-    ) -> None:
+    def __init__(self, engine: Engine, processors: Mapping[str, Processor], start: Start) -> None:
         self._engine = engine
         self._processors = processors
         self._start = start
-        self._poll = poll
+        self._accepting = True
         self._running: Counter[str] = Counter()
         self._hopeful: set[str] = set()
         self._wake = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._next_due: float | None = None
         self._failures = 0
 
@@ -66,10 +65,16 @@ class Claimer:
         if action in self._hopeful:
             self._wake.set()
 
+    def stop(self) -> None:
+        """Claims no more; a claim that is under way is still answered, and what it started is given to ``start``."""
+        self._accepting = False
+        self._wake.set()
+        self._stopped.set()
+
     async def serve(self) -> None:
-        """Claims until cancelled."""
+        """Claims until stopped."""
         self.look()
-        while True:
+        while self._accepting:
             self._wake.clear()
             try:
                 await self._round()
@@ -77,21 +82,19 @@ class Claimer:
             except Exception as error:
                 self._failures += 1
                 self._report(error)
-                await asyncio.sleep(
-                    _jitter.uniform(BACKOFF, min(BACKOFF_MAX, BACKOFF * 2.0 ** min(self._failures, 20)))
-                )
+                pause = _jitter.uniform(BACKOFF, min(BACKOFF_MAX, BACKOFF * 2.0 ** min(self._failures, 20)))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), pause)
                 continue
-            timeout = self._patience()
             try:
-                await asyncio.wait_for(self._wake.wait(), timeout)
+                await asyncio.wait_for(self._wake.wait(), self._patience())
             except TimeoutError:
                 self.look()
 
     async def _round(self) -> None:
         """Claims as long as there may be jobs for free slots, then finds out when the next one is due."""
-        looked = False
-        since = await self._engine.now()
-        while wants := self._wants():
+        looked, since = False, datetime.now(UTC)
+        while self._accepting and (wants := self._wants()):
             looked = True
             since = await self._engine.now()
             self._hopeful -= wants.keys()
@@ -100,7 +103,7 @@ class Claimer:
             except BaseException:
                 self._hopeful |= wants.keys()
                 raise
-        if looked and not self._hopeful:
+        if looked and not self._hopeful and self._accepting:
             self._next_due = await self._due_in(since)
 
     async def _claim(self, wants: Mapping[str, int]) -> None:
@@ -127,13 +130,12 @@ class Claimer:
             return None
         return time.monotonic() + (due - await self._engine.now()).total_seconds() + SOON
 
-    def _patience(self) -> float:
-        """Seconds until it has to look by itself."""
-        polls = [processor.poll_interval for processor in self._processors.values() if processor.poll_interval]
-        patience = min([*polls, self._poll()])
+    def _patience(self) -> float | None:
+        """Seconds until it has to look by itself; None when only a signal can mean something new."""
+        waits = [processor.poll_interval for processor in self._processors.values() if processor.poll_interval]
         if self._next_due is not None:
-            patience = min(patience, max(self._next_due - time.monotonic(), 0))
-        return patience
+            waits.append(max(self._next_due - time.monotonic(), 0))
+        return min(waits, default=None)
 
     def _report(self, error: Exception) -> None:
         if self._failures == 5:

@@ -25,8 +25,8 @@ class HeartbeatConfigConflict(ValueError):  # noqa: N818  # the name users know 
 
     def __str__(self) -> str:
         return (
-            f"heartbeat_interval is {self.interval:g} s and the visibility timeout {self.visibility_timeout:g} s: a run "
-            "would count as dead between two heartbeats. A third of the timeout is a good interval"
+            f"heartbeat_interval is {self.interval:g} s and the visibility timeout {self.visibility_timeout:g} s: a "
+            "run would count as dead between two heartbeats. A third of the timeout is a good interval"
         )
 
 
