@@ -141,14 +141,14 @@ class CollectionJobs:
         sort: Sort | None = None,
         limit: int = 0,
         hint: str | None = None,
+        majority: bool = False,
         session: Session | None = None,
     ) -> list[Document]:
+        read = self._collection.with_options(read_concern=ReadConcern("majority")) if majority else self._collection
         return cast(
             list[Document],
             await self._call(
-                lambda: self._collection.find(
-                    filter, fields, sort=sort, limit=limit, hint=hint, session=session
-                ).to_list()
+                lambda: read.find(filter, fields, sort=sort, limit=limit, hint=hint, session=session).to_list()
             ),
         )
 

@@ -97,10 +97,11 @@ class InMemoryJobs(CollectionJobs):
         sort: Sort | None = None,
         limit: int = 0,
         hint: str | None = None,
+        majority: bool = False,
         session: Session | None = None,
     ) -> list[Document]:
         _refuse(session)
-        # mongomock has indexes only for their uniqueness, so there is nothing to hint at.
+        # mongomock has indexes only for their uniqueness, so there is nothing to hint at, and is its own majority.
         return cast(
             list[Document],
             await self._call(lambda: list(self._collection.find(filter, fields, sort=sort, limit=limit))),

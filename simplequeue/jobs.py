@@ -185,8 +185,21 @@ class Jobs(Protocol):
         sort: Sort | None = None,
         limit: int = 0,
         hint: str | None = None,
+        majority: bool = False,
         session: Session | None = None,
-    ) -> list[Document]: ...
+    ) -> list[Document]:
+        """The documents that match.
+
+        Args:
+            filter: Which.
+            fields: What of them.
+            sort: In which order.
+            limit: At most so many; 0 for all.
+            hint: The index to use.
+            majority: Only as a majority has them, which no failover can undo. It may be older than what was just
+                written, unless a majority has acknowledged that.
+            session: The caller's session.
+        """
 
     async def count(self, filter: Document, *, hint: str) -> int:
         """How many documents match, by an index that has to be there.

@@ -164,7 +164,8 @@ async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Term
     ids = [job["_id"] for job in found]
     ours = {"_id": {"$in": ids}, "status": CLAIM.target.value, "durable.token": terms.token}
     try:
-        running = await jobs.find(ours, hint=BY_ID)
+        # What only one server has may be undone, and then another starts the same job.
+        running = await jobs.find(ours, hint=BY_ID, majority=doubtful)
     except PyMongoError:
         return Claimed([], blocked, doubtful=True)
     by_id = {document["_id"]: document for document in running}

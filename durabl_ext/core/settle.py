@@ -99,7 +99,9 @@ async def settle(jobs: Jobs, settlements: Sequence[Settlement], uniform: Uniform
     except PyMongoError as error:
         trouble = error
     ids = [plan.settlement.job.id for plan in plans]
-    found = await jobs.find({"_id": {"$in": ids}}, fields=("_id", "status", "durable.token", "durable.receipts"))
+    fields = ("_id", "status", "durable.token", "durable.receipts")
+    # After an error only what a majority has is an answer: a failover may still undo the rest.
+    found = await jobs.find({"_id": {"$in": ids}}, fields=fields, majority=trouble is not None)
     documents = {document["_id"]: document for document in found}
     outcomes = []
     for plan in plans:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pymongo import UpdateMany
 from pymongo.errors import AutoReconnect, BulkWriteError, PyMongoError, WriteConcernError
+from pymongo.read_concern import ReadConcern
 
 READS = frozenset(("find", "find_one"))
 BULKS = frozenset(("bulk_write", "insert_many"))
@@ -37,6 +38,9 @@ class Fault(Enum):
     """The worker is told that the connection broke; the call is applied when ``deliver`` says so."""
     CONCERN = auto()
     """The call is applied, and the worker is told that no majority has said so."""
+    UNDONE = auto()
+    """The same, and the server that applied it is replaced by one that has never heard of it, before anybody else calls
+    and before the worker writes again."""
 
 
 def faults_of(name: str) -> list[Fault]:
@@ -50,22 +54,50 @@ class Stopped(BaseException):
     """Ends a worker as the end of its process does; no decision may handle it."""
 
 
+class Undoing:
+    """A write that only one server has: what was stored before it, and whose it is.
+
+    That it was there is no part of any history, unless somebody acts on it.
+    """
+
+    def __init__(self) -> None:
+        self.line: Line | None = None
+        self._collection: Any = None
+        self._before: list[dict[str, Any]] = []
+
+    def begin(self, line: Line, collection: Any) -> None:
+        """Remembers what is stored, before a write of a line."""
+        self.line, self._collection, self._before = line, collection, list(collection.find())
+
+    def fail_over(self) -> None:
+        """Undoes the write, if there is one."""
+        if self.line is not None:
+            self.line = None
+            self._collection.delete_many({})
+            if self._before:
+                self._collection.insert_many(self._before)
+
+
 class Line:
     """Carries the calls of one worker.
 
     Args:
         seen: Called after each write that was applied.
+        undoing: What all lines share of writes that are to be undone.
         plan: Which calls go wrong, by their place, and how.
     """
 
-    def __init__(self, seen: Callable[[], None], plan: Mapping[int, Fault] | None = None) -> None:
+    def __init__(self, seen: Callable[[], None], undoing: Undoing, plan: Mapping[int, Fault] | None = None) -> None:
         self.names: list[str] = []
         self.plan = dict(plan or {})
         self._seen = seen
+        self._undoing = undoing
         self._late: list[Callable[[], Any]] = []
 
-    def carry(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def carry(self, name: str, majority: bool, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Makes a call, or what is left of it."""
+        if majority or name not in READS or self._undoing.line is not self:
+            self._undoing.fail_over()
         fault = self.plan.get(len(self.names))
         if fault is not None and fault not in faults_of(name):
             fault = Fault.LOST
@@ -92,9 +124,13 @@ class Line:
                 raise AutoReconnect("the answer was lost")
             case Fault.CONCERN:
                 raise self._without_majority(name, method, *args, **kwargs)
+            case Fault.UNDONE:
+                self._undoing.begin(self, method.__self__)  # type: ignore[attr-defined]  # it is a method
+                raise self._without_majority(name, method, *args, **kwargs)
 
     def deliver(self) -> None:
         """Applies the calls that are still on their way; nobody hears their answers."""
+        self._undoing.fail_over()
         late, self._late = self._late, []
         for make in late:
             make()
@@ -103,7 +139,7 @@ class Line:
         try:
             return method(*args, **kwargs)
         finally:
-            if name not in READS:
+            if name not in READS and self._undoing.line is None:
                 self._seen()
 
     def _unheard(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -125,12 +161,17 @@ class Line:
 class Collection:
     """A collection whose every call goes through a line."""
 
-    def __init__(self, collection: Any, line: Line) -> None:
+    def __init__(self, collection: Any, line: Line, *, majority: bool = False) -> None:
         self._collection = collection
         self._line = line
+        self._majority = majority
+
+    def with_options(self, read_concern: ReadConcern) -> Collection:
+        """The same, read as the read concern says."""
+        return Collection(self._collection, self._line, majority=read_concern.level == "majority")
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self._line.carry, name, getattr(self._collection, name))
+        return partial(self._line.carry, name, self._majority, getattr(self._collection, name))
 
 
 def half_of(writes: list[Any]) -> list[Any]:

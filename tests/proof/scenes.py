@@ -130,6 +130,16 @@ def _ended_as_asked(world: World, claims: list[Claim], outcomes: list[Any]) -> N
         assert type(outcome) in {expected} | lost, outcomes
 
 
+def _run_two(world: World) -> list[Claim]:
+    world.add()
+    world.add()
+    return world.do(world.claim(limit=2))
+
+
+def _completed(world: World, claims: list[Claim], outcomes: list[Any]) -> None:
+    assert {*outcomes} <= {Completed(), LeaseLost() if world.expired else Completed()}
+
+
 def _run_three(world: World) -> list[Claim]:
     world.add()
     gone = world.claim_one()
@@ -230,6 +240,12 @@ SCENES = (
     Scene("claim or enqueue behind a run", _claim_or_enqueue(key("runs")), _hold_keys, _complete_one),
     Scene("claim or enqueue a latest", _claim_or_enqueue({**key("waits"), "coalesce": "latest"}), _hold_keys),
     Scene("settle a mix", _settle_a_mix, _run_a_mix, _ended_as_asked),
+    Scene(
+        "settle completions",
+        lambda world, claims, line: world.settle(*[claim.ending("complete") for claim in claims], line=line),
+        _run_two,
+        _completed,
+    ),
     Scene("heartbeat", lambda world, claims, line: world.heartbeat(*claims, line=line), _run_three, _renewed),
     Scene("recover", lambda world, _, line: world.recover(line=line), _let_runs_expire),
     Scene(

@@ -14,6 +14,7 @@ from durabl_ext.core import claim, claim_or_enqueue, enqueue, journal, recover, 
 from durabl_ext.core.indexes import ALL, QUEUED_SLOT, RUNNING_SLOT
 from durabl_ext.job import durable_from, new_durable
 from durabl_ext.outcomes import Appended
+from simplequeue.collection import CollectionJobs
 from simplequeue.commands import Index
 from simplequeue.job import Document
 from simplequeue.jobs import Write
@@ -179,6 +180,15 @@ def a_journal_that_counts_too_little(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(journal, "ELEMENT_BYTES", -100)
 
 
+def reads_that_believe_one_server(patch: pytest.MonkeyPatch) -> None:
+    real = CollectionJobs.find
+
+    async def find(*args: Any, majority: bool = False, **kwargs: Any) -> Any:
+        return await real(*args, **kwargs)
+
+    patch.setattr(CollectionJobs, "find", find)
+
+
 def crash(name: str) -> Check:
     (scene,) = [scene for scene in SCENES if scene.name == name]
     return partial(crashes.test_whatever_breaks_at_any_call_all_that_was_acknowledged_ends_once, scene=scene)
@@ -253,6 +263,8 @@ PLANTED: list[tuple[Plant, Check]] = [
             keys.test_a_third_job_of_a_key_beside_the_start_of_its_follower_leaves_work_outstanding, coalesce="latest"
         ),
     ),
+    (reads_that_believe_one_server, crash("claim")),
+    (reads_that_believe_one_server, crash("settle completions")),
     (a_journal_that_is_not_fenced, crash("journal of a lost run")),
     (a_journal_that_is_not_fenced, schedules),
     (a_journal_that_does_not_ask_whether_the_step_is_there, crash("journal")),

@@ -53,6 +53,8 @@ def decide(world: World, scene: Scene, prepared: Any, plan: Mapping[int, Fault])
         answer = finish(scene.decide(world, prepared, line))
     except (Stopped, PyMongoError):
         return line, False
+    finally:
+        world.fail_over()
     scene.answered(world, prepared, answer)
     return line, True
 

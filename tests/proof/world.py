@@ -35,7 +35,7 @@ from simplequeue.failure import StoredError
 from simplequeue.job import Document, Job
 from simplequeue.jobs import blocking, run
 from tests.proof.invariants import LIVE, History, must
-from tests.proof.lines import Fault, Line
+from tests.proof.lines import Fault, Line, Undoing
 from tests.proof.scheduler import Decision, ScheduledJobs, every_order, finish
 
 T = TypeVar("T")
@@ -87,6 +87,11 @@ class World:
         self._tokens = (f"token-{n}" for n in count())
         self._ids = count()
         self.lines: list[Line] = []
+        self._undoing = Undoing()
+
+    def fail_over(self) -> None:
+        """Replaces a server that alone has a write, if there is one."""
+        self._undoing.fail_over()
 
     @contextmanager
     def ids(self) -> Iterator[None]:
@@ -96,7 +101,7 @@ class World:
 
     def line(self, plan: Mapping[int, Fault] | None = None) -> Line:
         """A new connection to the collection."""
-        line = Line(self.history.look, plan)
+        line = Line(self.history.look, self._undoing, plan)
         self.lines.append(line)
         return line
 

@@ -1,0 +1,90 @@
+"""What is believed after a write of which no majority has said that it has it, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+from pymongo.monitoring import CommandListener, CommandStartedEvent
+
+from durabl_ext.core import claim as claiming
+from durabl_ext.outcomes import Completed
+from simplequeue.jobs import run
+from tests import cells
+from tests.core.conftest import LEASE, Core, indexed
+
+
+class Reads(CommandListener):
+    """Notes the read concern of every find."""
+
+    def __init__(self) -> None:
+        self.levels: list[str | None] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name == "find":
+            self.levels.append(event.command.get("readConcern", {}).get("level"))
+
+    def succeeded(self, event: object) -> None:
+        """Nothing to note."""
+
+    def failed(self, event: object) -> None:
+        """Nothing to note."""
+
+
+@pytest.fixture
+def reads() -> Reads:
+    return Reads()
+
+
+@pytest.fixture
+def core(db: Database[dict[str, Any]], mongo_url: str, reads: Reads) -> Iterator[Core]:
+    with (
+        MongoClient[dict[str, Any]](mongo_url, event_listeners=[reads], appName=db.name) as client,
+        cells.blocking_on_mongod(client[db.name], mongo_url) as cell,
+    ):
+        yield indexed(cell)
+
+
+def leave_the_next_update_without_a_majority(db: Database[dict[str, Any]]) -> None:
+    failure = {"code": 64, "errmsg": "waiting for replication timed out"}
+    data = {"failCommands": ["update"], "writeConcernError": failure, "appName": db.name}
+    db.client.admin.command("configureFailPoint", "failCommand", mode={"times": 1}, data=data)
+
+
+def test_a_settle_in_doubt_asks_a_majority_and_says_completed_or_that_it_does_not_know(
+    core: Core, db: Database[dict[str, Any]], reads: Reads
+) -> None:
+    core.enqueue()
+    claimed = core.claim_one()
+    reads.levels.clear()
+    leave_the_next_update_without_a_majority(db)
+    with suppress(BulkWriteError):
+        assert core.settle(claimed, "complete") == Completed()
+    assert reads.levels == ["majority"]
+    assert core.settle(claimed, "complete") == Completed()
+
+
+def test_a_claim_in_doubt_asks_a_majority_and_says_that_there_may_be_more(
+    core: Core, db: Database[dict[str, Any]], reads: Reads
+) -> None:
+    id = core.enqueue()
+    leave_the_next_update_without_a_majority(db)
+    claimed = run(claiming.claim(core.cell.jobs, ["a"], 1, claiming.Terms("t", LEASE, {})))
+    assert [job.id for job in claimed.jobs] in ([], [id])  # as a majority had it at that moment
+    assert claimed.doubtful
+    assert reads.levels[-1] == "majority"
+    assert set(reads.levels[:-1]) == {None}
+    assert core.stored(id)["durable"]["token"] == "t"
+
+
+def test_where_no_write_was_in_doubt_the_primary_is_believed(core: Core, reads: Reads) -> None:
+    core.enqueue()
+    claimed = core.claim_one()
+    core.settle(claimed, "complete")
+    core.settle(claimed, "complete")
+    assert set(reads.levels) == {None}
