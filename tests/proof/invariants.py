@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import bson
-
 from durabl_ext.job import DurableJob
 from durabl_ext.options import Dedupe
 from durabl_ext.outcomes import (
@@ -26,10 +24,20 @@ from durabl_ext.outcomes import (
     Settled,
     Superseded,
 )
+from tests.proof.documents import (
+    LIVE,
+    Document,
+    judge_alone,
+    judge_journal,
+    judge_keys,
+    judge_rest,
+    must,
+    runs_under,
+    steps_of,
+    taken,
+)
 
-Document = dict[str, Any]
 Moment = Mapping[str, Document]
-LIVE = ("queued", "running")
 MOVES = {
     ("queued", "running"),
     ("queued", "cancelled"),
@@ -39,16 +47,6 @@ MOVES = {
     ("running", "queued"),
     ("failed", "queued"),
 }
-
-
-class BrokenPromiseError(AssertionError):
-    """Says which promise was broken, and by what."""
-
-
-def must(promise: object, broken: str, *evidence: object) -> None:
-    """Raises unless a promise was kept."""
-    if not promise:
-        raise BrokenPromiseError(broken, *evidence)
 
 
 class History:
@@ -87,17 +85,17 @@ class History:
         self.moments.append(after)
         for id, document in after.items():
             if document != before.get(id):
-                _judge_alone(document)
+                judge_alone(document)
                 self._judge_move(before.get(id), document)
                 self._remember(document)
-        _judge_keys(after.values())
+        judge_keys(after.values())
 
     def enqueued(self, began: int, dedupe: Dedupe | None, data: Any, id: str | None) -> None:
         """Judges the answer to an enqueue: the job waits, or the key was taken at some moment of the call."""
         if id is None:
             assert dedupe is not None
             must(
-                any(_taken(moment.values(), dedupe) for moment in self.moments[began:]),
+                any(taken(moment.values(), dedupe) for moment in self.moments[began:]),
                 "told that a key is taken when it was not",
                 dedupe,
             )
@@ -146,7 +144,7 @@ class History:
             case AlreadyTerminal(status):
                 must((id, status.value, token) in self._seen, "told of an end that was not", id, status)
             case LeaseLost():
-                must(not _runs_under(self.moments[-1][id], token), "told that a lease is lost that it has", id)
+                must(not runs_under(self.moments[-1][id], token), "told that a lease is lost that it has", id)
             case _:
                 must(None, "a job that is there was not found", id)
 
@@ -155,11 +153,11 @@ class History:
         present = self.moments[-1][id]
         match answer:
             case Appended(stored):
-                journals = [_steps(moment[id]) for moment in self.moments[began:]]
+                journals = [steps_of(moment[id]) for moment in self.moments[began:]]
                 must(any(stored in steps for steps in journals), "told of a step that is not in the journal", stored)
                 must(stored["seq"] == seq, "told of another step", stored, seq)
             case LeaseLost():
-                must(not _runs_under(present, token), "told that a lease is lost that it has", id)
+                must(not runs_under(present, token), "told that a lease is lost that it has", id)
             case _:
                 must(None, "a job that is there was not found", id)
 
@@ -175,9 +173,9 @@ class History:
         if old is None:
             must(new["status"] in LIVE, "a job began ended", new)
             return
-        _judge_journal(old, new)
+        judge_journal(old, new)
         if old["status"] == new["status"]:
-            _judge_rest(old, new)
+            judge_rest(old, new)
             if new["status"] == "queued" and old["data"] != new["data"]:
                 newest, given_up = self._newest.get(new["_id"], -1), self._given_up.get(repr(new["data"]), self.now)
                 must(newest < given_up, "an old payload has replaced a newer one that was acknowledged", old, new)
@@ -221,86 +219,3 @@ class History:
             self._waited_with.add((id, repr(document["data"])))
         if document["status"] == "running":
             self._runs.setdefault((id, durable["token"]), self.now)
-
-
-def _judge_alone(document: Document) -> None:
-    """One document by itself."""
-    if (durable := document.get("durable")) is None:
-        return
-    has = {"token", "lease_expires_at"} & durable.keys()
-    if document["status"] == "queued":
-        must(not has, "a job that waits has a token or a lease", document)
-    if document["status"] == "running":
-        must(len(has) == 2, "a run without token or lease", document)
-    if document["status"] in LIVE:
-        must((document["finished_at"] is None), "a live job has finished", document)
-    else:
-        must("lease_expires_at" not in durable, "an ended job has a lease", document)
-        must(document["finished_at"] is not None, "an ended job has not finished", document)
-    must(0 <= durable["attempt"] <= durable.get("max_attempts", 3), "more attempts than it may have", document)
-
-
-def _judge_rest(old: Document, new: Document) -> None:
-    """A job that was written without a move."""
-    if new["status"] == "running":
-        was, now = old["durable"], new["durable"]
-        must(was["token"] == now["token"], "a run changed hands", old, new)
-        must(was["attempt"] == now["attempt"], "a run's attempt changed", old, new)
-        must(was["lease_expires_at"] <= now["lease_expires_at"], "a lease was cut", old, new)
-    elif new["status"] != "queued":
-        told = {name: value for name, value in new.items() if name not in ("data", "updated_at")}
-        must(told.items() <= old.items(), "an ended job was changed", old, new)
-
-
-def _judge_journal(old: Document, new: Document) -> None:
-    """What a run has written stays, once, until a new request takes its job over; nobody else writes it."""
-    was, steps = _steps(old), _steps(new)
-    places = [step["seq"] for step in steps]
-    must(len(places) == len(set(places)), "a step is in the journal twice", new)
-    if steps != was and not (old["status"] == new["status"] == "queued" and not steps):
-        must(old["status"] == new["status"] == "running", "a journal has changed outside a run", old, new)
-        must(steps[: len(was)] == was, "a step was lost or changed", old, new)
-        token = new["durable"]["token"]
-        must({step["by"] for step in steps[len(was) :]} == {token}, "a step of another run was written", new)
-    lines, before = _lines(new), _lines(old)
-    if lines != before and lines:
-        must(old["status"] == new["status"] == "running", "a log has changed outside a run", old, new)
-        must(lines[-1].startswith(new["durable"]["token"] + " "), "a line of another run was written", new)
-    size = sum(len(bson.encode(step)) for step in steps)
-    must(size <= (new.get("durable") or {}).get("journal_bytes", 0), "a journal is larger than it says", size, new)
-
-
-def _steps(document: Document) -> list[Document]:
-    steps: list[Document] = (document.get("durable") or {}).get("steps", [])
-    return steps
-
-
-def _lines(document: Document) -> list[str]:
-    return [line["message"] for line in (document.get("durable") or {}).get("logs", [])]
-
-
-def _runs_under(document: Document, token: str) -> bool:
-    return bool(document["status"] == "running" and document["durable"].get("token") == token)
-
-
-def _judge_keys(documents: Iterable[Document]) -> None:
-    """What the scopes promise of all jobs of a key."""
-    live: dict[str, list[tuple[str, str]]] = {}
-    for document in documents:
-        dedupe = (document.get("durable") or {}).get("dedupe")
-        if dedupe and document["status"] in LIVE:
-            live.setdefault(dedupe["key"], []).append((document["status"], dedupe["scope"]))
-    for key, holders in live.items():
-        statuses = [status for status, _ in holders]
-        must(len(statuses) == len(set(statuses)), "two of one key wait, or two run", key, holders)
-        alone = len(holders) == 1 or all(scope == "queued" for _, scope in holders)
-        must(alone, "a key that excludes all others has company", key, holders)
-
-
-def _taken(documents: Iterable[Document], dedupe: Dedupe) -> bool:
-    holders = [
-        document["status"]
-        for document in documents
-        if document["status"] in LIVE and (document.get("durable") or {}).get("dedupe", {}).get("key") == dedupe.key
-    ]
-    return "queued" in holders or (dedupe.scope == "queued+running" and bool(holders))

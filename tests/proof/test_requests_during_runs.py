@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from durabl_ext.options import Enqueue
-from tests.proof.invariants import must
+from tests.proof.documents import must
 from tests.proof.scheduler import at_random
 from tests.proof.world import QUEUED, World
 

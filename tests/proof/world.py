@@ -34,7 +34,8 @@ from simplequeue.commands import Index
 from simplequeue.failure import StoredError
 from simplequeue.job import Document, Job
 from simplequeue.jobs import blocking, run
-from tests.proof.invariants import LIVE, History, must
+from tests.proof.documents import LIVE, must
+from tests.proof.invariants import History
 from tests.proof.lines import Fault, Line, Undoing
 from tests.proof.scheduler import Decision, ScheduledJobs, every_order, finish
 
