@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from durabl_ext.core import enqueue
 from durabl_ext.errors import DedupeScopeConflictError
 from durabl_ext.options import Enqueue
 from simplequeue.states import Status
@@ -22,7 +24,9 @@ BOTH: Any = {"dedupe_key": "k", "dedupe_scope": "queued+running"}
 LATEST: Any = {**QUEUED, "coalesce": "latest"}
 
 
-@pytest.fixture(params=[cells.blocking_on_mongod, cells.threaded_on_mongod, cells.native_on_mongod], ids=str)
+@pytest.fixture(
+    params=[cells.blocking_on_mongod, cells.threaded_on_mongod, cells.native_on_mongod], ids=attrgetter("__name__")
+)
 def caller(request: pytest.FixtureRequest, db: Database[dict[str, Any]], mongo_url: str) -> Iterator[Caller]:
     with request.param(db, mongo_url) as cell, cells.blocking_on_mongod(db, mongo_url) as other:
         rival = indexed(other)
@@ -244,6 +248,28 @@ def test_a_session_without_a_transaction_changes_nothing_about_keys(caller: Call
     assert caller.enqueue(**QUEUED) not in (None, id)
     with pytest.raises(DedupeScopeConflictError):
         caller.enqueue(**BOTH)
+
+
+def test_outside_a_transaction_a_rival_between_a_look_and_the_insert_is_no_error(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = enqueue.holders
+    first = caller.enqueue(**BOTH)
+    rivals: list[str | None] = []
+
+    async def rivalled(*args: Any) -> Any:
+        if rivals:
+            return await real(*args)
+        caller.rival.cell.queue.cancel(first)
+        held = await real(*args)
+        rivals.append(caller.rival.enqueue(**BOTH))
+        return held
+
+    monkeypatch.setattr(enqueue, "holders", rivalled)
+    assert caller.enqueue(**BOTH) is None
+    caller.rival.cell.queue.cancel(rivals.pop())
+    assert caller.enqueue(**BOTH) is not None  # without a look
+    assert rivals == []
 
 
 @pytest.mark.parametrize("options", [{}, BOTH, LATEST], ids=["no key", "queued+running", "latest"])
