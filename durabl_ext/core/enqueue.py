@@ -84,7 +84,7 @@ def replaceable(request: Request, held: Iterable[Document]) -> Document | None:
     """Gives the waiting job that a request replaces: none of another action, since the request is not for its work."""
     latest = request.dedupe is not None and request.dedupe.latest
     for holder in held:
-        if latest and holder["status"] == Status.QUEUED and holder["action"] == request.action:
+        if latest and holder["status"] == Status.QUEUED and holder.get("action") == request.action:
             return holder
     return None
 
@@ -115,7 +115,7 @@ def _read(waiting: Document) -> Document:
     return {
         "_id": waiting["_id"],
         "status": Status.QUEUED.value,
-        "updated_at": waiting["updated_at"],
+        "updated_at": waiting.get("updated_at"),
         COALESCED: waiting["durable"].get("coalesced"),
     }
 

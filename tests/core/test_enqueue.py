@@ -65,6 +65,14 @@ def test_jobs_without_a_key_never_collide(core: Core) -> None:
     assert all("dedupe" not in core.stored(id)["durable"] for id in ids)
 
 
+@pytest.mark.parametrize("key", ["k" * 2_048, "k" * 4_096, "a.b", "$k", "ключ", " ", "None", "0", "a\0b"], ids=len)
+def test_any_text_of_a_few_kilobytes_is_a_key(core: Core, key: str) -> None:
+    id = core.enqueue(dedupe_key=key)
+    assert core.get(id).dedupe_key == key
+    assert core.enqueue(dedupe_key=key) is None
+    assert core.enqueue(dedupe_key=key + "x" if len(key) < 4_096 else key[:-1]) is not None
+
+
 def test_in_the_default_scope_a_key_is_taken_while_its_job_is_queued_and_while_it_runs(core: Core) -> None:
     first = core.enqueue(dedupe_key="k")
     assert core.enqueue("another action", dedupe_key="k") is None
@@ -174,6 +182,14 @@ def test_a_delayed_latest_never_replaces_a_newer_payload(core: Core) -> None:
         core.change(first, updated_at=held[0]["updated_at"])
         assert core.cell.do(coalesce(jobs, old, held[0])) is None
         assert core.get(first).data == {"v": 2}
+
+
+@pytest.mark.parametrize("lacks", ["updated_at", "data", "error", "durable.attempt", "durable.run_at"])
+def test_latest_replaces_what_another_program_left_incomplete(core: Core, lacks: str) -> None:
+    first = core.enqueue(**QUEUED)
+    core.cell.collection.update_one({"_id": first}, {"$unset": {lacks: ""}})
+    assert core.enqueue(data={"v": 2}, coalesce="latest", **QUEUED) == first
+    assert core.claim_one()[0].data == {"v": 2}
 
 
 def test_a_latest_that_lost_looks_again(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
