@@ -14,7 +14,7 @@ from pymongo.database import Database
 from durabl_ext.options import Enqueue
 from durabl_ext.outcomes import Completed, LeaseLost, NotFound, Released
 from tests import cells
-from tests.core.conftest import Core, indexed
+from tests.core.conftest import LONG_AGO, Core, indexed
 
 RACES = 500
 THREADS = 8
@@ -77,25 +77,25 @@ def test_eight_threads_that_update_different_keys_of_a_run_lose_none(core: Core)
     assert core.get(id).data == {"v": 0, **{f"key{key}": RACES // THREADS - 1 for key in range(THREADS)}}
 
 
-def test_a_sweep_beside_stale_workers_brings_no_job_back(core: Core) -> None:
-    ids = core.enqueue_many(*[Enqueue("a")] * RACES)
+def test_stale_workers_beside_newer_runs_and_a_sweep_end_nothing_and_bring_no_job_back(core: Core) -> None:
+    core.enqueue_many(*[Enqueue("a")] * RACES)
     stale = core.claim(limit=RACES)
-    for id in ids:
-        core.expire(id)
+    core.cell.collection.update_many({}, {"$set": {"durable.lease_expires_at": LONG_AGO}})
     assert core.recover().handled == RACES
-    for id in ids:
-        assert core.cell.queue.cancel(id) is not None
+    core.cell.collection.update_many({}, {"$set": {"durable.run_at": LONG_AGO}})
+    newer = core.claim(limit=RACES)
 
-    def finish() -> list[Any]:
+    def finish_late() -> list[Any]:
         return [core.settle(claimed, "complete") for claimed in stale]
 
-    def sweep() -> int:
+    def finish_and_sweep() -> int:
         deleted = 0
-        while deleted < RACES:
-            deleted += core.cell.queue.sweep(limit=7).deleted_count
+        for claimed in newer:
+            assert core.settle(claimed, "complete") == Completed()
+            deleted += core.cell.queue.sweep().deleted_count
         return deleted
 
-    outcomes, deleted = at_once(finish, sweep)
+    outcomes, deleted = at_once(finish_late, finish_and_sweep)
     assert deleted == RACES
     assert set(outcomes) <= {LeaseLost(), NotFound()}
     assert core.cell.collection.count_documents({}) == 0
