@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
 from durabl_ext.options import Backoff, Request, Scope
@@ -18,6 +18,7 @@ FailureKind = Literal["retries-exhausted", "fatal", "stalled"]
 
 DEFAULT_PRIORITY = 0
 DEFAULT_MAX_ATTEMPTS = 3
+FIRST_TIME = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,11 @@ def durable_from(document: Mapping[str, Any]) -> DurableJob:
     base = {field.name: getattr(job, field.name) for field in fields(Job)}
     durable = _mapping(document.get("durable"))
     dedupe = _mapping(durable.get("dedupe"))
-    run_at = durable.get("run_at")
+    times = (time for time in (durable.get("run_at"), job.created_at) if isinstance(time, datetime))
     return DurableJob(
         **base,
         priority=_whole(durable.get("priority"), DEFAULT_PRIORITY),
-        run_at=run_at if isinstance(run_at, datetime) else job.created_at,
+        run_at=next(times, FIRST_TIME),
         attempt=_whole(durable.get("attempt"), 0),
         max_attempts=_whole(durable.get("max_attempts"), DEFAULT_MAX_ATTEMPTS),
         backoff=_backoff(_mapping(durable.get("backoff"))),

@@ -182,8 +182,13 @@ async def busy_keys(jobs: Jobs) -> list[str]:
 
 
 def _due(now: datetime) -> Document:
-    # Not "$lte": a plain job has no time at all.
-    return {"status": CLAIM.source.value, "durable.run_at": {"$not": {"$gt": now}}}
+    # Not "$lte": a plain job has no time at all. What another program stored as a time of another type sorts before all
+    # times, could never be started, and must not be all that is ever found.
+    return {
+        "status": CLAIM.source.value,
+        "durable.run_at": {"$not": {"$gt": now}},
+        "$or": [{"durable": None}, {"durable.run_at": {"$type": "date"}}],
+    }
 
 
 async def _first(jobs: Jobs, wanted: Document, limit: int) -> list[Document]:
@@ -192,8 +197,8 @@ async def _first(jobs: Jobs, wanted: Document, limit: int) -> list[Document]:
 
 
 def _rank(job: Document) -> tuple[int, datetime, str]:
-    durable = job.get("durable") or {}
-    return durable.get("priority", DEFAULT_PRIORITY), durable.get("run_at") or job["created_at"], str(job["_id"])
+    read = durable_from(job)
+    return read.priority, read.run_at, str(job["_id"])
 
 
 def _starts(found: Sequence[Document], now: datetime, terms: Terms) -> list[Write]:

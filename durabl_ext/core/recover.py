@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from durabl_ext.core import backoff
-from durabl_ext.core.indexes import EXPIRED
+from durabl_ext.core.indexes import EXPIRED, WAKES
 from durabl_ext.core.settle import Uniform, find_follower
 from durabl_ext.job import durable_from
 from simplequeue.failure import StoredError
@@ -119,7 +119,7 @@ def _ended(move: Move, now: datetime, error: StoredError | None) -> Document:
     fields: Document = {"status": move.target.value, "finished_at": now, "updated_at": now, "error": error}
     if move is FAIL:
         fields["durable.failure_kind"] = "stalled"
-    return {"$set": fields, "$unset": {"durable.token": "", "durable.lease_expires_at": ""}}
+    return {"$set": fields, "$unset": {"durable.token": "", "durable.lease_expires_at": "", WAKES: ""}}
 
 
 def _error(document: Mapping[str, Any]) -> StoredError:

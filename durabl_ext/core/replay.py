@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durabl_ext.core.indexes import FAILED, KEY
+from durabl_ext.core.indexes import FAILED, KEY, SCOPE, WAKES
 from durabl_ext.job import DurableJob, FailureKind, durable_from
 from durabl_ext.outcomes import KeyBusy, NotFailed, NotFound, Retried
 from simplequeue.commands import ENDED_BEFORE
@@ -45,13 +45,17 @@ async def retry(jobs: Jobs, id: object) -> Retried | KeyBusy | NotFailed | NotFo
     gone = {"durable.token": "", "durable.lease_expires_at": "", "durable.failure_kind": ""}
     failed = {"_id": known, "status": REPLAY.source.value}
     # A plain job becomes one of the extension's: an increment by nothing gives it a priority and leaves others theirs.
-    written = await jobs.write([Write(failed, {"$set": queued, "$unset": gone, "$inc": {"durable.priority": 0}})])
+    update = {"$set": queued, "$unset": gone, "$inc": {"durable.priority": 0}}
+    followed = {**update, "$set": {**queued, WAKES: True}}
+    written = await jobs.write(
+        [Write({**failed, SCOPE: {"$ne": "queued"}}, update), Write({**failed, SCOPE: "queued"}, followed)]
+    )
     if written.matched:
         return Retried()
     document = await jobs.find_one({"_id": known}, fields=("_id", "status", KEY))
     if document is None:
         return NotFound()
-    if written.refused.get(0) == DUPLICATE_KEY:
+    if DUPLICATE_KEY in written.refused.values():
         holder = await _holder(jobs, document["durable"]["dedupe"]["key"])
         return KeyBusy(str(holder["_id"]) if holder else "unknown, it has just ended")
     return NotFailed(Status(document["status"]))

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pymongo.errors import PyMongoError
 
 from durabl_ext.core import backoff
-from durabl_ext.core.indexes import KEY, QUEUED_SLOT
+from durabl_ext.core.indexes import KEY, QUEUED_SLOT, WAKES
 from durabl_ext.job import DurableJob, FailureKind
 from durabl_ext.outcomes import (
     AlreadyTerminal,
@@ -233,7 +233,7 @@ def _ended(move: Move, now: datetime, error: StoredError | None, kind: FailureKi
     fields: Document = {"status": move.target.value, "finished_at": now, "updated_at": now, "error": error}
     if kind is not None:
         fields["durable.failure_kind"] = kind
-    return {"$set": fields, "$unset": {"durable.lease_expires_at": ""}}
+    return {"$set": fields, "$unset": {"durable.lease_expires_at": "", WAKES: ""}}
 
 
 def _queued_again(move: Move, settlement: Settlement, now: datetime, run_at: datetime) -> Document:

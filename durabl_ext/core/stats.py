@@ -7,12 +7,12 @@ one that has been dropped is an error and not a scan of the whole collection.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, get_args
 
 from durabl_ext.core.enqueue import holders
 from durabl_ext.core.indexes import DUE, EXPIRED, FAILED
-from durabl_ext.job import FailureKind
+from durabl_ext.job import FIRST_TIME, FailureKind
 from durabl_ext.options import checked_key
 from durabl_ext.stats import QueueStats
 from simplequeue.commands import ENDED_BEFORE, Index
@@ -25,8 +25,6 @@ INDEX_OF: dict[Status, Index] = {CLAIM.source: DUE, CLAIM.target: EXPIRED, **dic
 """Which index has the jobs of a status. Each begins with the status: without it in the key the server fetches every
 document to check it, 138 ms for 100,000 queued jobs instead of 20."""
 
-FIRST_TIME = datetime.min.replace(tzinfo=UTC)
-"""Earlier ones, which other programs may store, are no datetime."""
 
 NO_ARRAY: Document = {"$not": {"$type": "array"}}
 """A comparison holds of an array when it holds of an element."""

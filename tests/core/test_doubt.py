@@ -74,7 +74,7 @@ def test_a_claim_in_doubt_asks_a_majority_and_says_that_there_may_be_more(
 ) -> None:
     id = core.enqueue()
     leave_the_next_update_without_a_majority(db)
-    claimed = run(claiming.claim(core.cell.jobs, ["a"], 1, claiming.Terms("t", LEASE, {})))
+    claimed = run(claiming.claim(core.cell.jobs, {"a": 1}, 1, claiming.Terms("t", LEASE, {})))
     assert [job.id for job in claimed.jobs] in ([], [id])  # as a majority had it at that moment
     assert claimed.doubtful
     assert reads.levels[-1] == "majority"

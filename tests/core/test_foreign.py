@@ -1,0 +1,28 @@
+"""Documents that another program spoiled: they wedge nothing and nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from durabl_ext.outcomes import Completed
+from tests.core.conftest import LONG_AGO, Core
+
+SPOILED: list[Any] = ["2020-01-01", 7, 1.5, True, [LONG_AGO], {"at": LONG_AGO}, b"x"]
+
+
+@pytest.mark.parametrize("beside", ["durable", "plain"])
+@pytest.mark.parametrize("field", ["durable.run_at", "durable.priority", "durable", "created_at"])
+def test_a_job_that_another_program_spoiled_keeps_no_other_from_being_claimed(
+    core: Core, field: str, beside: str
+) -> None:
+    for spoil in SPOILED:
+        id = core.enqueue()
+        core.cell.collection.update_one({"_id": id}, {"$set": {field: spoil}})
+    core.cell.collection.update_one({"_id": core.cell.queue.add("a").id}, {"$set": {"created_at": 7}})
+    good = core.enqueue(priority=1) if beside == "durable" else core.cell.queue.add("a").id
+    claimed = [core.claim(limit=1) for _ in range(len(SPOILED) + 2)]
+    mine = [one for some in claimed for one in some if one[0].id == good]
+    assert len(mine) == 1
+    assert core.settle(mine[0], "complete") == Completed()
