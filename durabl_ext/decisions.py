@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from pymongo.results import DeleteResult, UpdateResult
 
 from durabl_ext.claims import Claim
 from durabl_ext.core import doubts, indexes, journal, leases, replay, stats
+from durabl_ext.core.changes import news
 from durabl_ext.core.claim import Claimed, Terms, claim, claim_where, next_due
 from durabl_ext.core.claim_or_enqueue import claim_or_enqueue
 from durabl_ext.core.enqueue import enqueue
@@ -34,6 +36,7 @@ from durabl_ext.outcomes import Appended, KeyBusy, LeaseLost, NoRoom, NotFailed,
 from durabl_ext.stats import QueueStats
 from simplequeue import operations
 from simplequeue.collection import CollectionJobs
+from simplequeue.feed import Watch
 from simplequeue.job import Document, Job
 from simplequeue.jobs import NoChangeStreamError, Session
 from simplequeue.operations import known_id
@@ -77,13 +80,18 @@ class Decisions:
     def __init__(self, jobs: CollectionJobs, push: Push, limits: Limits) -> None:
         if push not in ("auto", True, False):
             raise PayloadError("push", f"expected 'auto', True or False, found {push!r}")
-        self.push = push
+        self.push: Push = push
         self._jobs = jobs
         self._limits = limits
         self._closed = False
         # Not the module's own generator: an application's seed must not make retries everywhere due at once.
         self._uniform = random.Random().uniform
         self._doubts: dict[str, tuple[frozenset[Any], float]] = {}
+
+    @property
+    def watch(self) -> Watch | None:
+        """How workers open their change stream; None when they are to poll."""
+        return None if self.push is False else partial(self._jobs.watch, news())
 
     async def startup(self) -> None:
         await self._jobs.check_server()

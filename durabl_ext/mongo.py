@@ -22,8 +22,10 @@ from durabl_ext.options import Enqueue, Seconds
 from durabl_ext.outcomes import Appended, KeyBusy, LeaseLost, NoRoom, NotFailed, NotFound, Renewed, Retried, Settled
 from durabl_ext.stats import QueueStats
 from simplequeue.collection import CollectionJobs
+from simplequeue.feed import Watch
 from simplequeue.job import Document
-from simplequeue.jobs import blocking, native, run
+from simplequeue.jobs import blocking, native, run, threaded
+from simplequeue.threads import Threads
 
 
 class AsyncMongoJobQueue(Decisions):
@@ -98,10 +100,10 @@ class MongoJobQueue:
         self._decisions = Decisions(jobs, push, limits or Limits())
         return self
 
-    @property
-    def push(self) -> Push:
-        """Whether workers are to hear of new jobs by a change stream."""
-        return self._decisions.push
+    def watch_in(self, threads: Threads) -> Watch | None:
+        """How workers open their change stream, whose calls wait in threads; None when they are to poll."""
+        jobs = self._decisions._jobs.through(lambda call: threaded(call, threads))
+        return Decisions(jobs, self._decisions.push, Limits()).watch
 
     def startup(self) -> None:
         """Makes the indexes and checks the server, as ``Backend.startup`` says."""
