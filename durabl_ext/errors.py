@@ -8,7 +8,9 @@
     └── RuntimeError
         ├── DedupeScopeConflictError   the application uses one key in two ways
         ├── IndexConflictError         the operator must drop an old index (from simplequeue)
-        └── BackendClosedError         the application uses a backend after its shutdown
+        ├── BackendClosedError         the application uses a backend after its shutdown
+        ├── QueueShutdownError         the application starts work on a queue that is shut down
+        └── LeaseLostError             a run was done, and what became of its job is for another to say
 
 Outcomes a caller must branch on are values, in ``outcomes``; nothing here is one.
 """
@@ -24,7 +26,9 @@ __all__ = [
     "FatalJobError",
     "IndexConflictError",
     "JournalTooLarge",
+    "LeaseLostError",
     "PayloadError",
+    "QueueShutdownError",
 ]
 
 
@@ -61,6 +65,28 @@ class DedupeScopeConflictError(RuntimeError):
 
 class BackendClosedError(RuntimeError):
     """Says that a backend was used after its shutdown."""
+
+
+class QueueShutdownError(RuntimeError):
+    """Says that a queue is shut down, or about to be, and starts no more work. Jobs can still be enqueued."""
+
+
+class LeaseLostError(RuntimeError):
+    """Says that the lease of a run was lost before its end was stored: another worker may run the job again.
+
+    Attributes:
+        job_id: The job.
+    """
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
+
+    def __str__(self) -> str:
+        return (
+            f"the lease of job {self.job_id} was lost before its end was stored: another worker runs it again, so its "
+            "work must stand being done twice"
+        )
 
 
 class JournalTooLarge(FatalJobError):  # noqa: N818  # the name users know it by

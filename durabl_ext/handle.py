@@ -5,6 +5,7 @@ Each call is fenced by the claim's token: once the lease is lost it changes noth
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
 from durabl_ext.backends import AsyncBackend, Backend
@@ -21,10 +22,12 @@ class JobHandle:
         backend: Where the job is.
         claim: The claim.
         lease: What a heartbeat makes the lease last, from then on.
+        asked_at: When the claim was asked for, in monotonic seconds; None means just now.
     """
 
-    def __init__(self, backend: Backend, claim: Claim, lease: timedelta) -> None:
+    def __init__(self, backend: Backend, claim: Claim, lease: timedelta, asked_at: float | None = None) -> None:
         self.claim = claim
+        self.asked_at = time.monotonic() if asked_at is None else asked_at
         self._backend = backend
         self._lease = lease
 
@@ -61,8 +64,9 @@ class JobHandle:
 class AsyncJobHandle:
     """Holds the claim of one job, as ``JobHandle`` does, for code that awaits."""
 
-    def __init__(self, backend: AsyncBackend, claim: Claim, lease: timedelta) -> None:
+    def __init__(self, backend: AsyncBackend, claim: Claim, lease: timedelta, asked_at: float | None = None) -> None:
         self.claim = claim
+        self.asked_at = time.monotonic() if asked_at is None else asked_at
         self._backend = backend
         self._lease = lease
 

@@ -5,6 +5,7 @@ A backend has what each call decides; ``backends`` says what it promises.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Unpack, overload
@@ -18,27 +19,33 @@ from pymongo.results import DeleteResult, UpdateResult
 
 from durabl_ext.backends import AsyncBackend, Backend
 from durabl_ext.decisions import Push
+from durabl_ext.events import Sink
 from durabl_ext.handle import AsyncJobHandle, JobHandle
 from durabl_ext.job import DurableJob, FailureKind
 from durabl_ext.mongo import AsyncMongoJobQueue, MongoJobQueue
 from durabl_ext.options import Enqueue, Options, Seconds, checked_lease
 from durabl_ext.outcomes import KeyBusy, NotFailed, NotFound, Retried
+from durabl_ext.runtime.async_work import AsyncWork
+from durabl_ext.runtime.sync_work import SyncWork
 from durabl_ext.stats import QueueStats
 from simplequeue.queue import AsyncQueue, Queue
 
 VISIBILITY_TIMEOUT = 300.0
 
 
-class JobQueue:
-    """Enqueues durable jobs and looks after them, from code that waits.
+class JobQueue(SyncWork):
+    """Enqueues durable jobs, runs them and looks after them, from code that waits.
 
-    It holds no thread, may be shared by threads and may be made before a fork. Jobs of the base layer in the same
-    collection are its jobs too.
+    It starts no thread before it is to run something, may be shared by threads and may be made before a fork. Jobs of
+    the base layer in the same collection are its jobs too. As a context manager it starts, and shuts down at the end.
 
     Args:
         db_or_backend: A ``Database`` of PyMongo, which makes a ``MongoJobQueue`` with the options that are its own
             (``collection``, ``push``, …), or a backend.
-        visibility_timeout: Seconds, or a timedelta, after which a run that shows no sign of life counts as dead.
+        visibility_timeout: Seconds, or a timedelta, after which a run that shows no sign of life counts as dead. Its
+            heartbeats come three times as often.
+        on_job_event: What is called with each event, in the thread where it happens; see ``events``. None means nobody.
+        logger: Where messages go. None means the logger ``durabl_ext``. Their texts are no interface.
 
     Raises:
         TypeError: An option belongs to no backend that is made here.
@@ -50,21 +57,12 @@ class JobQueue:
         db_or_backend: Database[Any] | Backend,
         *,
         visibility_timeout: Seconds = VISIBILITY_TIMEOUT,
+        on_job_event: Sink | None = None,
+        logger: logging.Logger | None = None,
         **options: Any,
     ) -> None:
-        self._lease = checked_lease(visibility_timeout, "visibility_timeout")
-        self.backend: Backend = _made(MongoJobQueue, Database, db_or_backend, options)
-
-    def startup(self) -> None:
-        """Makes the indexes and checks the server. Producers and workers may call it, as often as they like.
-
-        Raises:
-            UnsupportedServerError: The server is older than MongoDB 6.0.
-            IndexConflictError: An index cannot be made; the message says what to do.
-            NoChangeStreamError: ``push=True`` on a server without change streams.
-            pymongo.errors.PyMongoError: The server could not be reached, or refused.
-        """
-        self.backend.startup()
+        lease = checked_lease(visibility_timeout, "visibility_timeout")
+        super().__init__(_made(MongoJobQueue, Database, db_or_backend, options), lease, on_job_event, logger)
 
     def enqueue(
         self,
@@ -95,7 +93,7 @@ class JobQueue:
             pymongo.errors.PyMongoError: The server could not be reached, or refused. With a dedupe key it is safe to
                 try again.
         """
-        return self.backend.enqueue([Enqueue(action, data, **options)], session=session)[0]
+        return self.enqueue_many([Enqueue(action, data, **options)], session=session)[0]
 
     def enqueue_many(self, jobs: Iterable[Enqueue], *, session: ClientSession | None = None) -> list[str | None]:
         """Stores jobs in one go, after all have been checked; what ``enqueue`` gives for each, in order.
@@ -104,7 +102,10 @@ class JobQueue:
             PayloadError: As for ``enqueue``; ``.path`` begins with ``jobs[n]``. Nothing was stored.
             DedupeScopeConflictError: As for ``enqueue``; others of the jobs may be stored.
         """
-        return self.backend.enqueue(list(jobs), session=session)
+        asked = list(jobs)
+        ids = self.backend.enqueue(asked, session=session)
+        self.enqueued(asked, ids)
+        return ids
 
     def claim_or_enqueue(
         self, action: str, data: Mapping[str, Any] | None = None, **options: Unpack[Options]
@@ -125,8 +126,7 @@ class JobQueue:
             PayloadError: As for ``enqueue``.
             DedupeScopeConflictError: As for ``enqueue``.
         """
-        claim = self.backend.claim_or_enqueue(Enqueue(action, data, **options), lease=self._lease)
-        return None if claim is None else JobHandle(self.backend, claim, self._lease)
+        return self.claimed_or_enqueued(Enqueue(action, data, **options))
 
     def has_outstanding(self, action: str, dedupe_key: str) -> bool:
         """Whether a job of an action is queued or runs under a key: for displays and checks of health.
@@ -182,8 +182,8 @@ class JobQueue:
         return result
 
 
-class AsyncJobQueue:
-    """Enqueues durable jobs and looks after them, as ``JobQueue`` does, from code that awaits.
+class AsyncJobQueue(AsyncWork):
+    """Enqueues durable jobs, runs them and looks after them, as ``JobQueue`` does, from code that awaits.
 
     Args: as for ``JobQueue``, with an ``AsyncDatabase`` or an ``AsyncBackend``.
     """
@@ -193,14 +193,12 @@ class AsyncJobQueue:
         db_or_backend: AsyncDatabase[Any] | AsyncBackend,
         *,
         visibility_timeout: Seconds = VISIBILITY_TIMEOUT,
+        on_job_event: Sink | None = None,
+        logger: logging.Logger | None = None,
         **options: Any,
     ) -> None:
-        self._lease = checked_lease(visibility_timeout, "visibility_timeout")
-        self.backend: AsyncBackend = _made(AsyncMongoJobQueue, AsyncDatabase, db_or_backend, options)
-
-    async def startup(self) -> None:
-        """Makes the indexes and checks the server, as ``JobQueue.startup`` does."""
-        await self.backend.startup()
+        lease = checked_lease(visibility_timeout, "visibility_timeout")
+        super().__init__(_made(AsyncMongoJobQueue, AsyncDatabase, db_or_backend, options), lease, on_job_event, logger)
 
     async def enqueue(
         self,
@@ -211,20 +209,22 @@ class AsyncJobQueue:
         **options: Unpack[Options],
     ) -> str | None:
         """Stores a job for a worker to run, as ``JobQueue.enqueue`` does."""
-        return (await self.backend.enqueue([Enqueue(action, data, **options)], session=session))[0]
+        return (await self.enqueue_many([Enqueue(action, data, **options)], session=session))[0]
 
     async def enqueue_many(
         self, jobs: Iterable[Enqueue], *, session: AsyncClientSession | None = None
     ) -> list[str | None]:
         """Stores jobs in one go, as ``JobQueue.enqueue_many`` does."""
-        return await self.backend.enqueue(list(jobs), session=session)
+        asked = list(jobs)
+        ids = await self.backend.enqueue(asked, session=session)
+        await self.enqueued(asked, ids)
+        return ids
 
     async def claim_or_enqueue(
         self, action: str, data: Mapping[str, Any] | None = None, **options: Unpack[Options]
     ) -> AsyncJobHandle | None:
         """Starts a new job here or leaves the work to others, as ``JobQueue.claim_or_enqueue`` does."""
-        claim = await self.backend.claim_or_enqueue(Enqueue(action, data, **options), lease=self._lease)
-        return None if claim is None else AsyncJobHandle(self.backend, claim, self._lease)
+        return await self.claimed_or_enqueued(Enqueue(action, data, **options))
 
     async def has_outstanding(self, action: str, dedupe_key: str) -> bool:
         """Whether a job of an action is queued or runs under a key, as ``JobQueue.has_outstanding`` says."""

@@ -41,6 +41,7 @@ class Host:
         logger: logging.Logger,
     ) -> None:
         self.process = os.getpid()
+        self.started = False
         self.loop = LoopThread("durabl-worker")
         self.threads = Threads("durabl-call")
         self.invoke = InvokeApart()

@@ -58,9 +58,11 @@ class InvokeApart:
         if is_async(handler):
             return await self._handlers_loop().result(_on_this_loop(handler, job, stop, log))
         result, error = await self._threads.run(lambda: call(handler, job, stop, log))
-        if inspect.isawaitable(result):
-            return await self._handlers_loop().result(_finished(handler, result, stop))
-        return error
+        return error if not inspect.isawaitable(result) else await self.finish(handler, result, stop)
+
+    async def finish(self, handler: Handler, running: Awaitable[object], stop: Stop) -> BaseException | None:
+        """Gives what comes of an awaitable that a ``def`` handler returned."""
+        return await self._handlers_loop().result(_finished(handler, running, stop))
 
     def close(self) -> None:
         self._threads.close()

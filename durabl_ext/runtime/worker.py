@@ -33,7 +33,7 @@ class Worker:
 
     Args:
         engine: Where runs are managed.
-        processors: What is registered, by action; may grow, see ``registered``.
+        processors: What is registered, by action; may grow, see ``look``.
         watch: Opens the change stream; None means that there is none.
     """
 
@@ -60,12 +60,8 @@ class Worker:
         self._feeding = asyncio.create_task(self._feed.serve())
         self._claiming = asyncio.create_task(self._claimer.serve())
 
-    def registered(self, action: str) -> None:
-        """Takes note of a processor that was registered after the start."""
-        self._claimer.look(action)
-
     def look(self, action: str) -> None:
-        """Takes note of a job that was enqueued in this process."""
+        """Takes note of a job that was enqueued in this process, or of a processor that is new."""
         self._claimer.look(action)
 
     async def start_reaper(self, interval: float, retention: timedelta | None) -> ReaperStarted | ReaperAlreadyRunning:
