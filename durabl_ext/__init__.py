@@ -1,6 +1,7 @@
 """Retries, leases, deduplication, priorities and delays on the jobs of ``simplequeue``.
 
-Workers are under construction: what is here stores jobs, decides who may run them and looks after them.
+A ``JobQueue`` over a database enqueues jobs, runs them with the handlers it is given and looks after them; an
+``AsyncJobQueue`` does so for code that awaits.
 """
 
 from durabl_ext.backends import AsyncBackend, Backend
@@ -14,7 +15,21 @@ from durabl_ext.errors import (
     FatalJobError,
     IndexConflictError,
     JournalTooLarge,
+    LeaseLostError,
     PayloadError,
+    QueueShutdownError,
+)
+from durabl_ext.events import (
+    Event,
+    JobClaimed,
+    JobCompleted,
+    JobFailed,
+    JobFailedFatally,
+    JobLeaseLost,
+    JobReleased,
+    JobSuperseded,
+    ReaperFailed,
+    ReaperRecovered,
 )
 from durabl_ext.handle import AsyncJobHandle, JobHandle
 from durabl_ext.job import DurableJob, FailureKind, LogLine
@@ -39,6 +54,17 @@ from durabl_ext.outcomes import (
     Superseded,
 )
 from durabl_ext.queue import AsyncJobQueue, JobQueue, upgrade
+from durabl_ext.runtime.context import AsyncJobContext, JobContext
+from durabl_ext.runtime.processors import HeartbeatConfigConflict
+from durabl_ext.runtime.reaper import ReaperAlreadyRunning, ReaperStarted
+from durabl_ext.runtime.signal import AsyncSignal, RunAborted, Signal
+from durabl_ext.settings import (
+    create_job_queue,
+    get_default_queue,
+    get_global_backend,
+    global_queue,
+    set_global_backend,
+)
 from durabl_ext.stats import QueueStats
 
 __all__ = [
@@ -47,9 +73,11 @@ __all__ = [
     "AsyncBackend",
     "AsyncDummyBackend",
     "AsyncImmediateBackend",
+    "AsyncJobContext",
     "AsyncJobHandle",
     "AsyncJobQueue",
     "AsyncMongoJobQueue",
+    "AsyncSignal",
     "Backend",
     "BackendClosedError",
     "Backoff",
@@ -59,31 +87,54 @@ __all__ = [
     "DummyBackend",
     "DurableJob",
     "Enqueue",
+    "Event",
     "FailedTerminal",
     "FailureKind",
     "FatalJobError",
+    "HeartbeatConfigConflict",
     "ImmediateBackend",
     "IndexConflictError",
+    "JobClaimed",
+    "JobCompleted",
+    "JobContext",
+    "JobFailed",
+    "JobFailedFatally",
     "JobHandle",
+    "JobLeaseLost",
     "JobQueue",
+    "JobReleased",
+    "JobSuperseded",
     "JournalTooLarge",
     "KeyBusy",
     "LeaseLost",
+    "LeaseLostError",
     "LogLine",
     "MongoJobQueue",
     "NoRoom",
     "NotFailed",
     "NotFound",
     "PayloadError",
+    "QueueShutdownError",
     "QueueStats",
+    "ReaperAlreadyRunning",
+    "ReaperFailed",
+    "ReaperRecovered",
+    "ReaperStarted",
     "Recovered",
     "Released",
     "Renewed",
     "Retried",
     "RetryScheduled",
+    "RunAborted",
     "Settled",
     "Settlement",
+    "Signal",
     "Step",
     "Superseded",
+    "create_job_queue",
+    "get_default_queue",
+    "get_global_backend",
+    "global_queue",
+    "set_global_backend",
     "upgrade",
 ]
