@@ -1,4 +1,4 @@
-"""The handler a worker is told to run: MODULE:HANDLER, found as ``python -m`` finds modules; and how it is logged."""
+"""What a worker is told to run: MODULE:NAME, found as ``python -m`` finds modules; and how a handler is logged."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ from types import ModuleType
 
 import click
 
+from durabl_ext import AsyncJobQueue, JobQueue
 from simplequeue import Job
 from simplequeue.failure import stored_error
 from simplequeue.handlers import checked_handler
 from simplequeue.slots import Handler
 from simplequeue_scripts._as_text import clipped, printable
 
-HINT = "MODULE:HANDLER"
+HINT = "MODULE:NAME"
+
+Queue = JobQueue | AsyncJobQueue
 
 ACTION_WIDTH = 100
 MESSAGE_WIDTH = 500
 """Characters of a log line. An action may have 1,000, an error's text any number; the job keeps more of both."""
 
 
-def load(target: str) -> Handler:
-    """Imports the module and gives its handler.
+def load(target: str) -> Handler | Queue:
+    """Imports the module and gives its handler, or its queue.
 
     Raises:
-        click.BadParameter: There is no such module or handler, or it cannot be a handler.
+        click.BadParameter: There is no such module or name, or it is neither.
         click.UsageError: The module raises while it is imported; its traceback has been printed.
     """
     module, colon, name = target.partition(":")
@@ -46,6 +49,8 @@ def load(target: str) -> Handler:
         handler = attrgetter(name)(found)
     except AttributeError as error:
         raise _bad(f"module {module!r} has no {name!r}; it is from {_place(found)}") from error
+    if isinstance(handler, Queue):
+        return handler
     try:
         return checked_handler(handler, "a job")
     except TypeError as error:
@@ -120,7 +125,7 @@ def _if_a_file(module: str, name: str) -> str:
         return ""
     path = PurePath(module).with_suffix("")
     parts = path.parts[-1:] if path.is_absolute() or ".." in path.parts else path.parts
-    return f"; name the module, not its file: {'.'.join(parts)}:{name or 'HANDLER'}"
+    return f"; name the module, not its file: {'.'.join(parts)}:{name or 'NAME'}"
 
 
 def _place(module: ModuleType) -> str:

@@ -14,6 +14,7 @@ from simplequeue import Job, Queue, Status, create_queue
 from simplequeue.embedded import MongodUnavailable, mongod
 from simplequeue.states import ENDED
 from simplequeue_scripts._as_text import show_table
+from simplequeue_scripts._demo_crash import show_crash
 
 WORK = 0.4
 """Seconds a job of the demo takes, so that there is something to see."""
@@ -24,11 +25,11 @@ PATIENCE = 30.0
 
 @click.command()
 def demo() -> None:
-    """Shows jobs pass through their states.
+    """Shows jobs pass through their states, and one survive the death of its worker.
 
     It needs no server: it starts a private MongoDB in a temporary folder, or, where it cannot, works in memory.
     """
-    with database() as db:
+    with database() as (db, uri):
         queue = create_queue(db)
         click.echo('\nA producer adds jobs: queue.add("greet", {"name": "Ada"})')
         jobs = [queue.add("greet", {"name": name}) for name in ("Ada", "Grace", "Alan")]
@@ -47,6 +48,8 @@ def demo() -> None:
         failed = next((job for job in ended if job.error), None)
         if failed is not None and failed.error is not None:
             click.echo(f"\nThe failed one keeps its error and stack: {failed.error['name']}: {failed.error['message']}")
+        if uri is not None:
+            show_crash(db, uri)
     click.echo("\nThat database is gone now. With one of yours: simplequeue --uri mongodb://HOST/NAME ls")
 
 
@@ -58,16 +61,17 @@ def handle(job: Job) -> None:
 
 
 @contextmanager
-def database() -> Iterator[Any]:
-    """Gives the demo's database: on a private MongoDB, or in memory where none can start."""
+def database() -> Iterator[tuple[Any, str | None]]:
+    """Gives the demo's database and its server's address: a private MongoDB, or none, in memory, where that fails."""
     with ExitStack() as stack:
         click.echo("Starting a private MongoDB, for this demo only ...")
+        server = mongod()
         try:
-            db = stack.enter_context(mongod())["demo"]
+            db, uri = stack.enter_context(server)["demo"], server.uri
         except MongodUnavailable as reason:
             click.echo(f"... which does not work here: {reason}", err=True)
-            db = _in_memory()
-        yield db
+            db, uri = _in_memory(), None
+        yield db, uri
 
 
 def follow(queue: Queue, jobs: Sequence[Job]) -> list[Job]:

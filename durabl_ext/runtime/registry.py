@@ -41,6 +41,11 @@ class Registry(ABC):
         self._processors: dict[str, Processor] = {}
         self._shut_down = False
 
+    @property
+    def actions(self) -> frozenset[str]:
+        """The actions that have a handler."""
+        return frozenset(self._processors)
+
     @overload
     def process(
         self,

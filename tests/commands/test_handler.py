@@ -1,4 +1,4 @@
-"""MODULE:HANDLER: how a worker finds what it is to run, and what it says when it does not."""
+"""MODULE:NAME: how a worker finds what it is to run, and what it says when it does not."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_is_no_module_and_handler_is_refused_with_an_example(target: str) -
         ("handler_folder/b.py:Mail.send", "handler_folder.b:Mail.send"),
         ("/srv/handler_file.py:handle", "handler_file:handle"),
         ("../handler_file.py:handle", "handler_file:handle"),
-        ("handler_file.py", "handler_file:HANDLER"),
+        ("handler_file.py", "handler_file:NAME"),
     ],
 )
 def test_who_names_a_file_is_told_its_module(write: Write, target: str, hint: str) -> None:
@@ -127,7 +127,7 @@ def test_the_worker_takes_no_job_without_a_handler(shell: Shell, queue: Queue) -
     job = queue.add("greet")
     result = shell("worker", "handler_missing:handle")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "Invalid value for MODULE:HANDLER: there is no module" in result.stderr
+    assert "Invalid value for MODULE:NAME: there is no module" in result.stderr
     now = queue.get(job.id)
     assert now is not None
     assert now.status == "queued"
