@@ -55,7 +55,7 @@ def test_the_code_of_the_readme_runs_from_top_to_bottom(mongo_url: str, db: Data
     assert (again["action"], again["status"]) == ("greet", "queued")
 
 
-@pytest.mark.parametrize("guide", ["extension"])
+@pytest.mark.parametrize("guide", ["extension", "operating"])
 def test_the_code_of_a_guide_runs_from_top_to_bottom(mongo_url: str, db: Database[dict[str, Any]], guide: str) -> None:
     names: dict[str, Any] = {"__name__": guide}
     for block in python_blocks((ROOT / "docs" / f"{guide}.md").read_text()):
@@ -104,7 +104,7 @@ def test_every_command_has_help_and_is_in_the_readme(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/benchmarks.md", "docs/extension.md"]
+    "path", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/benchmarks.md", "docs/extension.md", "docs/operating.md", "docs/names.md"]
 )
 def test_links_between_the_documents_lead_somewhere(path: str) -> None:
     document = ROOT / path
