@@ -49,6 +49,11 @@ class AsyncMongoJobQueue(Decisions):
         limits = Limits(journal_soft_limit, max_log_entries, max_log_message_bytes)
         super().__init__(CollectionJobs(db[collection], native), push, limits)
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """The names of the database and of the collection."""
+        return self._jobs.place
+
     @classmethod
     def on(cls, jobs: CollectionJobs, push: Push = "auto", limits: Limits | None = None) -> Self:
         """The same on calls that are made already, as a queue of the base layer makes them."""

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Unpack, overload
 from uuid import UUID
 
+from pymongo import MongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.client_session import ClientSession
@@ -185,7 +186,20 @@ class JobQueue(SyncWork):
 class AsyncJobQueue(AsyncWork):
     """Enqueues durable jobs, runs them and looks after them, as ``JobQueue`` does, from code that awaits.
 
-    Args: as for ``JobQueue``, with an ``AsyncDatabase`` or an ``AsyncBackend``.
+    Handlers share the loop with the renewal of leases. One that blocks it is warned of before leases are at risk.
+
+    Args:
+        db_or_backend: An ``AsyncDatabase`` of PyMongo, or an ``AsyncBackend``.
+        visibility_timeout: As for ``JobQueue``.
+        on_job_event: As for ``JobQueue``.
+        logger: As for ``JobQueue``.
+        lease_client: A ``MongoClient`` of the sync driver: leases are renewed through it, in a thread that no handler
+            can block. None means on the loop.
+        options: As for ``JobQueue``.
+
+    Raises:
+        TypeError: As for ``JobQueue``, or ``lease_client`` is no ``MongoClient``.
+        PayloadError: As for ``JobQueue``.
     """
 
     def __init__(
@@ -195,10 +209,12 @@ class AsyncJobQueue(AsyncWork):
         visibility_timeout: Seconds = VISIBILITY_TIMEOUT,
         on_job_event: Sink | None = None,
         logger: logging.Logger | None = None,
+        lease_client: MongoClient[Any] | None = None,
         **options: Any,
     ) -> None:
         lease = checked_lease(visibility_timeout, "visibility_timeout")
-        super().__init__(_made(AsyncMongoJobQueue, AsyncDatabase, db_or_backend, options), lease, on_job_event, logger)
+        backend = _made(AsyncMongoJobQueue, AsyncDatabase, db_or_backend, options)
+        super().__init__(backend, lease, on_job_event, logger, lease_client)
 
     async def enqueue(
         self,

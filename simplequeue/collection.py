@@ -90,6 +90,11 @@ class CollectionJobs:
         self._ensured: set[str] = set()
         self._clock = ServerClock(self._server_time)
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """The names of the database and of the collection."""
+        return self._collection.database.name, self._collection.name
+
     def through(self, wrap: Callable[[Call], Call]) -> Self:
         """The same collection with its calls made in another way."""
         other = copy.copy(self)

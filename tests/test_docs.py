@@ -19,6 +19,7 @@ from simplequeue_scripts.main import main
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 STUCK = "0198e15c-8200-7000-8000-000000000001"
+GUIDES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 LOCAL = "mongodb://localhost:27017/?replicaSet=rs0"
 
 
@@ -104,7 +105,16 @@ def test_every_command_has_help_and_is_in_the_readme(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/benchmarks.md", "docs/extension.md", "docs/operating.md", "docs/names.md"]
+    "path",
+    [
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "docs/benchmarks.md",
+        "docs/extension.md",
+        "docs/operating.md",
+        "docs/names.md",
+    ],
 )
 def test_links_between_the_documents_lead_somewhere(path: str) -> None:
     document = ROOT / path

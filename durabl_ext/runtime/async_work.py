@@ -8,16 +8,20 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from pymongo import MongoClient
 
 from durabl_ext.backends import AsyncBackend
 from durabl_ext.decisions import Decisions
 from durabl_ext.errors import LeaseLostError
 from durabl_ext.events import Sink
 from durabl_ext.handle import AsyncJobHandle
-from durabl_ext.memory import AsyncImmediateBackend
+from durabl_ext.memory import AsyncDummyBackend, AsyncImmediateBackend
+from durabl_ext.mongo import AsyncMongoJobQueue, MongoJobQueue
 from durabl_ext.options import Enqueue, Seconds
 from durabl_ext.outcomes import Completed, Superseded
+from durabl_ext.runtime import lag
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.engine import Engine
 from durabl_ext.runtime.inline import run_inline_async
@@ -42,10 +46,17 @@ class AsyncWork(Registry):
     """Starts, runs, drains: the half of ``AsyncJobQueue`` that is about running jobs."""
 
     def __init__(
-        self, backend: AsyncBackend, lease: timedelta, sink: Sink | None, logger: logging.Logger | None
+        self,
+        backend: AsyncBackend,
+        lease: timedelta,
+        sink: Sink | None,
+        logger: logging.Logger | None,
+        lease_client: MongoClient[Any] | None = None,
     ) -> None:
         super().__init__(lease, sink, logger)
         self.backend = backend
+        self._lease_backend = None if lease_client is None else _on_client(backend, lease_client)
+        self._lag: asyncio.Task[None] | None = None
         self._worker: Worker | None = None
         self._started = False
         self._draining = False
@@ -69,6 +80,7 @@ class AsyncWork(Registry):
         try:
             await self.startup()
             await self._working().start()
+            self._lag = asyncio.create_task(lag.watch(self._lease, self._logger))
         except BaseException:
             self._started = False
             raise
@@ -104,6 +116,8 @@ class AsyncWork(Registry):
             if self._worker is not None:
                 self._finished = await self._worker.drain(seconds)
         finally:
+            if self._lag is not None:
+                self._lag.cancel()
             self._drained.set()
         return self._finished
 
@@ -211,7 +225,7 @@ class AsyncWork(Registry):
     def _working(self) -> Worker:
         if self._worker is None:
             watch = self.backend.watch if isinstance(self.backend, Decisions) else None
-            engine = Engine(self.backend, self._lease, InvokeHere(), self._sink, self._logger)
+            engine = Engine(self.backend, self._lease, InvokeHere(), self._sink, self._logger, self._lease_backend)
             self._worker = Worker(engine, self._processors, watch)
         return self._worker
 
@@ -219,3 +233,13 @@ class AsyncWork(Registry):
         if self._worker is not None and self._started:
             for action in {*actions} & self._processors.keys():
                 self._worker.look(action)
+
+
+def _on_client(backend: AsyncBackend, client: object) -> MongoJobQueue:
+    """The same jobs through a client of the sync driver."""
+    if not isinstance(client, MongoClient):
+        raise TypeError(f"lease_client: expected a MongoClient of PyMongo, found {type(client).__qualname__}")
+    if not isinstance(backend, AsyncMongoJobQueue) or isinstance(backend, AsyncDummyBackend):
+        raise TypeError("lease_client: only a queue on MongoDB has leases that another client can renew")
+    database, collection = backend.place
+    return MongoJobQueue(client[database], collection=collection, push=False)

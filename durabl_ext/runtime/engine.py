@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal, TypedDict
 
 from durabl_ext import events
+from durabl_ext.backends import Backend
 from durabl_ext.claims import Claim
 from durabl_ext.core.settle import How
 from durabl_ext.errors import FatalJobError
@@ -33,6 +34,7 @@ from durabl_ext.runtime.committer import Committer
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.heartbeats import Heartbeats
 from durabl_ext.runtime.invoke import Invoke, Log
+from durabl_ext.runtime.lease_thread import LeaseThread
 from durabl_ext.runtime.runs import Run
 from durabl_ext.runtime.store import Store
 from simplequeue.failure import stored_error
@@ -66,10 +68,17 @@ class Engine:
         invoke: How handlers are called.
         sink: What is told of events.
         logger: For messages.
+        lease_backend: Where leases are renewed from a thread of its own; None means on this loop, with the rest.
     """
 
     def __init__(
-        self, store: Store, lease: timedelta, invoke: Invoke, sink: Sink | None, logger: logging.Logger
+        self,
+        store: Store,
+        lease: timedelta,
+        invoke: Invoke,
+        sink: Sink | None,
+        logger: logging.Logger,
+        lease_backend: Backend | None = None,
     ) -> None:
         self.store = store
         self.lease = lease
@@ -78,7 +87,11 @@ class Engine:
         self.runs: set[Run] = set()
         self._invoke = invoke
         self._committer = Committer(store)
-        self._heartbeats = Heartbeats(store, lease, self._lost, logger)
+        self._heartbeats: Heartbeats | LeaseThread = (
+            Heartbeats(store, lease, self._lost, logger)
+            if lease_backend is None
+            else LeaseThread(lease_backend, lease, self._lost, logger)
+        )
         self._offset = timedelta(0)
         self._idle = asyncio.Event()
         self._idle.set()
