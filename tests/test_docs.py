@@ -84,6 +84,20 @@ def test_the_quickstart_runs_and_shows_how_its_jobs_ended() -> None:
     ]
 
 
+def test_the_example_of_the_extension_shows_a_retry_and_a_failure_for_good() -> None:
+    program = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "durable.py")], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert [line.rstrip() for line in program.stdout.splitlines()] == [
+        "the second request of the same key: None",
+        "failed send-mail to be tried again",
+        "completed send-mail",
+        "fail-fatal send-mail",
+        "completed in attempt 2 with the log: sent to ada@example.org",
+        "poison: nobody",
+    ]
+
+
 def test_each_guarantee_of_the_readme_is_the_name_of_a_test() -> None:
     sentences = re.findall(r"^\* (.+)\.$", section("Guarantees"), re.MULTILINE)
     assert len(sentences) >= 10
