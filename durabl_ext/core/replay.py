@@ -58,7 +58,7 @@ async def retry(jobs: Jobs, id: object) -> Retried | KeyBusy | NotFailed | NotFo
     if DUPLICATE_KEY in written.refused.values():
         holder = await _holder(jobs, document["durable"]["dedupe"]["key"])
         return KeyBusy(str(holder["_id"]) if holder else "unknown, it has just ended")
-    return NotFailed(Status(document["status"]))
+    return NotFailed(durable_from(document).status)  # of another program, perhaps none of ours
 
 
 async def _holder(jobs: Jobs, key: str) -> Document | None:

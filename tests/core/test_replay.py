@@ -72,6 +72,14 @@ def test_a_job_that_has_not_failed_or_is_not_there_says_so(core: Core) -> None:
         assert not replay(core, nothing)
 
 
+def test_a_status_that_only_another_program_knows_is_told_as_it_is(core: Core) -> None:
+    id = core.enqueue()
+    core.change(id, status="lost")
+    outcome = replay(core, id)
+    assert isinstance(outcome, NotFailed)
+    assert outcome.status == "lost"
+
+
 def test_failed_jobs_are_listed_by_kind_and_action_the_latest_first(core: Core) -> None:
     ids = core.enqueue_many(Enqueue("a", max_attempts=1), Enqueue("b", max_attempts=1), Enqueue("a"), Enqueue("a"))
     claims = core.claim("a", "b", limit=4)
