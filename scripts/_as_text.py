@@ -14,11 +14,14 @@ import click
 
 from simplequeue.states import ENDED, Status
 from simplequeue_scripts._as_json import iso, named, plain
+from simplequeue_scripts._table import show_rows
 
 ACTION_WIDTH = 30
 ERROR_WIDTH = 60
 _INDENT = 12
-_TITLES = ("ID", "STATUS", "ACTION", "CREATED", "AGE", "TOOK", "ERROR")
+_TITLES = ("ID", "STATUS", "ACTION", "CREATED", "AGE", "TOOK", "ATTEMPT", "DUE", "ERROR")
+_FOLD = 3
+_ONLY_DURABLE = slice(6, 8)
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
@@ -40,19 +43,29 @@ def counted(count: int, kind: str = "job") -> str:
 
 def show_job(document: Mapping[str, Any]) -> None:
     """Prints a whole job."""
-    for name, value in plain(named(document)).items():
-        label = printable(name)
-        for line in _lines(name, value):
-            click.echo(f"{label:<{_INDENT}} {printable(line)}".rstrip())
-            label = ""
+    for name, value in named(document).items():
+        show_field(name, value)
+
+
+def show_field(name: str, value: Any) -> None:
+    """Prints a field of a job."""
+    show_lines(name, _lines(name, plain(value)))
+
+
+def show_lines(name: str, lines: Sequence[str]) -> None:
+    """Prints lines beneath each other, the first behind a name."""
+    label = printable(name)
+    for line in lines or ["-"]:
+        click.echo(f"{label:<{_INDENT}} {printable(line)}".rstrip())
+        label = ""
 
 
 def show_table(documents: Sequence[Mapping[str, Any]], now: datetime) -> None:
-    """Prints jobs, one a line, below a line of titles."""
+    """Prints jobs below a line of titles; what only durable jobs have is there where one of them is."""
     rows = [_TITLES, *(_row(document, now) for document in documents)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if not any(isinstance(document.get("durable"), Mapping) for document in documents):
+        rows = [row[: _ONLY_DURABLE.start] + row[_ONLY_DURABLE.stop :] for row in rows]
+    show_rows(rows, fold=_FOLD)
 
 
 def span(duration: timedelta) -> str:
@@ -69,6 +82,30 @@ def span(duration: timedelta) -> str:
     return "".join(f"{count}{unit}" for count, unit in counts[:2] if count)
 
 
+def attempts(document: Mapping[str, Any]) -> str:
+    """Gives how many of its attempts a durable job has used."""
+    durable = document.get("durable")
+    if not isinstance(durable, Mapping):
+        return "-"
+    return printable(f"{durable.get('attempt', '?')}/{durable.get('max_attempts', '?')}")
+
+
+def due(document: Mapping[str, Any], now: datetime) -> str:
+    """Gives when a queued durable job may run."""
+    durable = document.get("durable")
+    run_at = durable.get("run_at") if isinstance(durable, Mapping) else None
+    if document.get("status") != Status.QUEUED or not isinstance(run_at, datetime):
+        return "-"
+    return "now" if run_at <= now else f"in {span(run_at - now)}"
+
+
+def headline(error: object) -> str:
+    """Gives the first line of a stored error."""
+    if isinstance(error, Mapping):
+        return f"{error.get('name')}: {error.get('message')}".partition("\n")[0]
+    return "" if error is None else str(error)
+
+
 def _row(document: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
     created, started, finished = (document.get(name) for name in ("created_at", "started_at", "finished_at"))
     status = document.get("status")
@@ -81,18 +118,14 @@ def _row(document: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
         iso(created) if isinstance(created, datetime) else "-",
         _between(since, now),
         _between(started, finished),
-        clipped(_headline(document.get("error")), ERROR_WIDTH),
+        attempts(document),
+        due(document, now),
+        clipped(headline(document.get("error")), ERROR_WIDTH),
     )
 
 
 def _between(start: object, end: object) -> str:
     return span(end - start) if isinstance(start, datetime) and isinstance(end, datetime) else "-"
-
-
-def _headline(error: object) -> str:
-    if isinstance(error, Mapping):
-        return f"{error.get('name')}: {error.get('message')}".partition("\n")[0]
-    return "" if error is None else str(error)
 
 
 def _lines(name: str, value: Any) -> list[str]:

@@ -23,6 +23,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import ConfigurationError
 
+from durabl_ext import MongoJobQueue
 from simplequeue import Queue, create_queue
 from simplequeue.collection import CollectionJobs
 from simplequeue.job import Document
@@ -47,11 +48,13 @@ class Store:
 
     Attributes:
         queue: What applications use.
+        durable: What the extension decides on the same jobs.
         jobs: Single calls, for reads that the queue does not offer.
         collection: The collection, with the promises of the queue, for whole batches.
     """
 
     queue: Queue
+    durable: MongoJobQueue
     jobs: CollectionJobs
     collection: Collection[Document]
 
@@ -88,7 +91,7 @@ class Options:
         collection = db[self.collection].with_options(
             codec_options=jobs.codec, write_concern=WriteConcern("majority"), read_preference=ReadPreference.PRIMARY
         )
-        return Store(create_queue(db, collection=self.collection), jobs, collection)
+        return Store(create_queue(db, collection=self.collection), MongoJobQueue.on(jobs), jobs, collection)
 
     def _database(self, client: MongoClient[dict[str, Any]]) -> Database[dict[str, Any]]:
         if self.db is not None:

@@ -18,7 +18,7 @@ import click
 from bson.errors import BSONError
 from pymongo.errors import ConfigurationError, ConnectionFailure, InvalidName, OperationFailure, PyMongoError
 
-from simplequeue import IndexConflictError, PayloadError
+from simplequeue import IndexConflictError, PayloadError, UnsupportedServerError
 from simplequeue_scripts._as_text import clipped
 
 LOCKED_OUT = frozenset((13, 18, 8000))
@@ -43,8 +43,8 @@ def explained() -> Iterator[None]:
         yield
     except (PayloadError, InvalidName) as error:
         raise click.UsageError(_reason(error)) from error
-    except IndexConflictError as error:
-        raise click.ClickException(str(error)) from error  # whole, since its remedy comes last
+    except (IndexConflictError, UnsupportedServerError) as error:
+        raise click.ClickException(str(error)) from error  # whole, since the remedy comes last
     except (ConnectionFailure, ConfigurationError) as error:
         raise NoServer(
             f"no MongoDB answers: {_reason(error)}. Is it running, and is --uri or MONGO_URL right?"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from simplequeue.states import Status
 from simplequeue_scripts._arguments import Action
 from simplequeue_scripts._as_json import show_json
 from simplequeue_scripts._as_text import counted, printable
+from simplequeue_scripts._asking import ask
 from simplequeue_scripts._options import Options, Store, connected
 from simplequeue_scripts._progress import progress
 
@@ -30,8 +30,9 @@ BATCH = 1_000
 def cancel(options: Options, ids: tuple[str, ...], actions: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """Cancels jobs that are still queued.
 
-    Running jobs are not stopped. With --action, which may be given several times, it cancels those that are queued as
-    the command starts; jobs that are added or come back to the queue after that stay.
+    Plain jobs and durable ones, also those that wait for their time or for another attempt; their dedupe keys are free
+    at once. Running jobs are not stopped. With --action, which may be given several times, it cancels those that are
+    queued as the command starts; jobs that are added or come back to the queue after that stay.
 
     Exits with 1 when some of them could not be cancelled, since they are not there or somebody else was faster.
     """
@@ -86,7 +87,7 @@ def cancel_batch(store: Store, ids: Sequence[Any]) -> int:
 
 def _cancel_named(options: Options, store: Store, ids: list[str], dry_run: bool, yes: bool) -> bool:
     if not dry_run:
-        _ask(len(ids), f"Cancel {counted(len(ids))}?", yes)
+        ask(len(ids), "cancel", f"Cancel {counted(len(ids))}?", yes)
     all_done = True
     for id in ids:
         if dry_run:
@@ -114,7 +115,8 @@ def _cancel_action(options: Options, store: Store, actions: Sequence[str], dry_r
         _report(options, actions, len(ids), None)
         return True
     named = ", ".join(map(printable, actions))
-    _ask(len(ids), f"Cancel {counted(len(ids), 'queued job')} of {named}? Jobs added from now on stay.", yes)
+    question = f"Cancel {counted(len(ids), 'queued job')} of {named}? Jobs added from now on stay."
+    ask(len(ids), "cancel", question, yes)
     count = 0
     try:
         with progress(len(ids), "cancelling") as advance:
@@ -135,14 +137,6 @@ def _report(options: Options, actions: Sequence[str], found: int, count: int | N
         click.echo(f"would cancel {counted(found, 'queued job')}")
     else:
         click.echo(f"cancelled {count:,} of {counted(found, 'queued job')}")
-
-
-def _ask(count: int, question: str, yes: bool) -> None:
-    if count < 2 or yes:
-        return
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError(f"this would cancel {count:,} jobs and there is no terminal to ask at: pass --yes")
-    click.confirm(question, abort=True, err=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from simplequeue_scripts._options import Options, connected
 def get(options: Options, ids: tuple[str, ...]) -> None:
     """Prints jobs with all there is: data, error and stack.
 
+    What the extension keeps with a durable job is printed as it is stored; `simplequeue inspect` makes it readable.
+
     Exits with 1 when one of them is not there.
     """
     store = options.open()

@@ -15,7 +15,10 @@ from simplequeue_scripts._as_json import named, show_json
 from simplequeue_scripts._as_text import show_table
 from simplequeue_scripts._options import Options, connected
 
-COLUMNS = ("_id", "status", "action", "created_at", "started_at", "finished_at", "error.name", "error.message")
+COLUMNS = (
+    *("_id", "status", "action", "created_at", "started_at", "finished_at", "error.name", "error.message"),
+    *("durable.run_at", "durable.attempt", "durable.max_attempts"),
+)
 """What the table needs. The data of one job may be 16 MB."""
 
 NEWEST_FIRST = (("_id", -1),)
@@ -55,7 +58,8 @@ def ls(
 
         simplequeue ls --status running --older-than 1h
 
-    TOOK is how long its run took. With --json the jobs are whole, and --status and --action may be given several times.
+    TOOK is how long its run took. Where one of the jobs is durable, ATTEMPT is how many of its attempts are used, and
+    DUE when it may run. With --json the jobs are whole, and --status and --action may be given several times.
     """
     store = options.open()
     now = store.now()

@@ -27,9 +27,9 @@ from simplequeue_scripts._progress import progress
 def sweep(options: Options, older_than: timedelta | None, before: datetime | None, dry_run: bool) -> None:
     """Deletes jobs that ended some time ago.
 
-    These are completed, failed, cancelled and superseded ones; queued and running ones stay. It deletes in batches, so
-    workers are not held up meanwhile. The time to compare with is fixed at the start, by the server's clock. Stopped
-    half way, it can simply be started again.
+    These are completed, failed, cancelled and superseded ones, plain and durable; queued and running ones stay, also
+    those that wait for another attempt. It deletes in batches, so workers are not held up meanwhile. The time to
+    compare with is fixed at the start, by the server's clock. Stopped half way, it can simply be started again.
     """
     if older_than is None and before is None:
         raise click.UsageError(

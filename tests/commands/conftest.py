@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from pymongo.database import Database
 
+from durabl_ext import JobHandle, JobQueue
 from simplequeue import Queue, create_queue
 from simplequeue_scripts.main import main
 
@@ -19,6 +21,14 @@ Shell = Callable[..., Result]
 @pytest.fixture
 def queue(db: Database[dict[str, Any]]) -> Queue:
     return create_queue(db)
+
+
+@pytest.fixture
+def durable(db: Database[dict[str, Any]]) -> JobQueue:
+    """The same jobs, as the extension sees them."""
+    jobs = JobQueue(db)
+    jobs.startup()
+    return jobs
 
 
 @pytest.fixture
@@ -38,6 +48,34 @@ def shell(environment: dict[str, str]) -> Shell:
         return result
 
     return run
+
+
+def added(durable: JobQueue, action: str = "mail", **options: Any) -> str:
+    """Enqueues a job and gives its id."""
+    id = durable.enqueue(action, **options)
+    assert id is not None
+    return id
+
+
+def begun(durable: JobQueue, action: str = "mail", **options: Any) -> JobHandle:
+    """Starts a new job and gives its handle."""
+    handle = durable.claim_or_enqueue(action, **options)
+    assert handle is not None
+    return handle
+
+
+def failure(durable: JobQueue, action: str = "mail", error: str = "no", **options: Any) -> str:
+    """Leaves a job that has failed for good and gives its id."""
+    handle = begun(durable, action, **options)
+    handle.fail_fatal(error)
+    return handle.job.id
+
+
+def minutes_apart(db: Database[dict[str, Any]], *ids: str) -> None:
+    """Lets jobs have ended one after the other: on a fast machine several end in a millisecond."""
+    for place, id in enumerate(ids):
+        ended = datetime(2026, 1, 31, 12, place, tzinfo=UTC)
+        assert db.job.update_one({"_id": id}, {"$set": {"finished_at": ended}}).modified_count == 1
 
 
 def documents(result: Result) -> list[dict[str, Any]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -98,3 +99,59 @@ def finished(*command: str | bytes | Path, environment: Mapping[str, str]) -> su
         check=False,
         env={**os.environ, **environment},
     )
+
+
+@contextmanager
+def at_a_terminal(environment: Mapping[str, str], *words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Runs a command whose stdin and stderr are a terminal, and gives that terminal's other end."""
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            [*SIMPLEQUEUE, *words],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            env={**os.environ, **environment},
+        ) as process:
+            try:
+                yield process, ours
+            finally:  # a test that has failed may have left it waiting for an answer
+                process.kill()
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+def answered(process: subprocess.Popen[bytes], terminal: int, question: bytes, answer: bytes) -> bytes:
+    """Waits for a question, answers it, and gives what the command then prints on stdout."""
+    said = b""
+    while question not in said:
+        said += os.read(terminal, 1_024)
+    os.write(terminal, answer)
+    return process.communicate(timeout=DEADLINE)[0]
+
+
+def shown_at_a_terminal(*words: str, columns: int, environment: Mapping[str, str]) -> list[str]:
+    """Runs ``simplequeue`` with its output on a terminal of so many columns, and gives the lines there."""
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [*SIMPLEQUEUE, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment, "COLUMNS": str(columns)},
+        )
+        os.close(theirs)
+        shown = b"".join(_read_out(ours))
+        assert process.wait(DEADLINE) == 0, shown
+    finally:
+        os.close(ours)
+    return shown.decode().splitlines()
+
+
+def _read_out(terminal: int) -> Iterator[bytes]:
+    # The other end of a terminal ends with an error once all have closed it.
+    with suppress(OSError):
+        while part := os.read(terminal, 4_096):
+            yield part

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
+from durabl_ext import JobQueue
 from simplequeue import Queue
 from simplequeue.states import Status
 from simplequeue_scripts import cancel as module
 from simplequeue_scripts.cancel import queued
-from tests.commands.conftest import Shell, documents
-from tests.commands.processes import SIMPLEQUEUE
+from tests.commands.conftest import Shell, added, begun, documents
+from tests.commands.processes import answered, at_a_terminal
 from tests.commands.profile import profiled, stages
-from tests.watching import DEADLINE
 
 Db = Database[dict[str, Any]]
 UNKNOWN = "0198e15c-8200-7000-8000-000000000001"
@@ -104,12 +99,12 @@ def test_jobs_claimed_or_added_since_the_question_stay(
 ) -> None:
     queue.add_many([("mail", {})] * 3)
 
-    def meanwhile(count: int, question: str, yes: bool) -> None:
+    def meanwhile(count: int, verb: str, question: str, yes: bool) -> None:
         assert question == "Cancel 3 queued jobs of mail? Jobs added from now on stay."
         db.job.update_one({"status": "queued"}, {"$set": {"status": "running"}})
         queue.add("mail")
 
-    monkeypatch.setattr(module, "_ask", meanwhile)
+    monkeypatch.setattr(module, "ask", meanwhile)
     result = shell("cancel", "--action", "mail")
     assert (result.exit_code, result.stdout) == (1, "cancelled 2 of 3 queued jobs\n")
     assert statuses(db) == {"cancelled": 2, "running": 1, "queued": 1}
@@ -132,33 +127,6 @@ def test_without_a_terminal_it_refuses_to_cancel_many(shell: Shell, queue: Queue
 def test_wrong_usage_is_told(shell: Shell, words: list[str]) -> None:
     result = shell("cancel", *words)
     assert (result.exit_code, result.stdout) == (2, "")
-
-
-@contextmanager
-def at_a_terminal(environment: dict[str, str], *words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Runs a command whose stdin and stderr are a terminal, and gives that terminal's other end."""
-    ours, theirs = pty.openpty()
-    try:
-        with subprocess.Popen(
-            [*SIMPLEQUEUE, *words],
-            stdin=theirs,
-            stdout=subprocess.PIPE,
-            stderr=theirs,
-            env={**os.environ, **environment},
-        ) as process:
-            yield process, ours
-    finally:
-        os.close(theirs)
-        os.close(ours)
-
-
-def answered(process: subprocess.Popen[bytes], terminal: int, question: bytes, answer: bytes) -> bytes:
-    """Waits for a question, answers it, and gives what the command then prints on stdout."""
-    said = b""
-    while question not in said:
-        said += os.read(terminal, 1_024)
-    os.write(terminal, answer)
-    return process.communicate(timeout=DEADLINE)[0]
 
 
 def test_at_a_terminal_it_asks_first(queue: Queue, db: Db, environment: dict[str, str]) -> None:
@@ -200,6 +168,21 @@ def test_it_finds_an_actions_jobs_without_a_sort_and_by_an_index_of_the_extensio
     assert find["command"]["filter"] == queued(["mail"])
     assert find["docsExamined"] == 5
     assert "hasSortStage" not in find
+
+
+def test_a_durable_job_is_cancelled_while_it_waits_and_its_key_is_free(shell: Shell, durable: JobQueue) -> None:
+    waiting = added(durable, delay=3_600, dedupe_key="k")
+    again = begun(durable)
+    again.fail("no")
+    running = begun(durable)
+    result = shell("cancel", "--yes", waiting, again.job.id, running.job.id)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        f"{waiting} cancelled",
+        f"{again.job.id} cancelled",
+        f"{running.job.id} not queued any more (running)",
+    ]
+    assert durable.enqueue("mail", dedupe_key="k") is not None
 
 
 def test_every_status_but_queued_is_left_alone(shell: Shell, queue: Queue, db: Db) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from durabl_ext import JobQueue
 from simplequeue import Job, Queue
-from tests.commands.conftest import Shell, documents
-from tests.commands.processes import SIMPLEQUEUE
+from tests.commands.conftest import Shell, added, begun, documents, failure
+from tests.commands.processes import SIMPLEQUEUE, shown_at_a_terminal
 from tests.commands.profile import profiled, stages
 from tests.watching import DEADLINE
 
@@ -66,6 +67,34 @@ def test_the_table_shows_what_an_operator_looks_for(shell: Shell, queue: Queue, 
     assert second.endswith("…")
     assert "secret" not in second
     assert "second line" not in second
+
+
+def test_attempts_and_due_times_are_shown_where_there_are_durable_jobs(
+    shell: Shell, queue: Queue, durable: JobQueue, db: Db
+) -> None:
+    plain = queue.add("greet").id
+    assert "ATTEMPT" not in shell("ls").stdout
+    later, due, running = added(durable, delay=3_600 + 90, max_attempts=5), added(durable), begun(durable).job.id
+    spoiled = queue.add("greet").id
+    db.job.update_one({"_id": spoiled}, {"$set": {"durable": {"run_at": "soon"}}})
+    titles, *rows = [line.split() for line in shell("ls").stdout.splitlines()]
+    assert titles == ["ID", "STATUS", "ACTION", "CREATED", "AGE", "TOOK", "ATTEMPT", "DUE", "ERROR"]
+    assert [row[0] for row in rows] == [spoiled, running, due, later, plain]
+    assert [row[6] for row in rows] == ["?/?", "1/3", "0/3", "0/5", "-"]
+    assert [row[7] for row in rows] == ["-", "-", "now", "in", "-"]
+    assert rows[3][8] in ("1h1m", "1h")
+    assert documents(shell("--json", "ls"))[3]["durable"]["max_attempts"] == 5
+
+
+def test_a_terminal_of_80_columns_gets_two_lines_a_job(durable: JobQueue, db: Db, environment: dict[str, str]) -> None:
+    id = failure(durable, "a-rather-long-action-of-somebody", error="no " * 50)
+    lines = shown_at_a_terminal("ls", columns=80, environment=environment)
+    assert [len(line) <= 80 for line in lines] == [True] * 4
+    assert lines[2] == f"{id}  failed  a-rather-long-action-of-someb…"
+    assert lines[1].split() == ["CREATED", "AGE", "TOOK", "ATTEMPT", "DUE", "ERROR"]
+    assert lines[3].startswith("  20")
+    assert lines[3].endswith("…")
+    assert len(shown_at_a_terminal("ls", columns=200, environment=environment)) == 2
 
 
 def test_filters_join(shell: Shell, queue: Queue, db: Db) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from durabl_ext import JobQueue
 from simplequeue import Queue
 from simplequeue.operations import SWEEP_BATCH
 from simplequeue.states import ENDED, Status
 from simplequeue_scripts.sweep import batches
-from tests.commands.conftest import Shell, documents
+from tests.commands.conftest import Shell, added, begun, documents, failure
 from tests.commands.processes import running
 from tests.commands.profile import profiled
 from tests.watching import Recorder
@@ -70,6 +71,17 @@ def test_it_deletes_what_ended_long_enough_ago(shell: Shell, db: Db) -> None:
     result = shell("sweep", "--older-than", "0s", "--json")
     assert documents(result)[0]["deleted"] == 4
     assert {job["status"] for job in db.job.find()} == {"running", "queued"}
+
+
+def test_ended_durable_jobs_count_and_go_and_those_that_wait_stay(shell: Shell, durable: JobQueue, db: Db) -> None:
+    failure(durable)
+    begun(durable).complete()
+    begun(durable).fail("no")
+    added(durable, delay=3_600)
+    (counts,) = documents(shell("--json", "sweep", "--older-than", "0s", "--dry-run"))
+    assert (counts["failed"], counts["completed"]) == (1, 1)
+    assert shell("sweep", "--older-than", "0s").stdout.startswith("deleted 2 jobs ")
+    assert [job["status"] for job in db.job.find()] == ["queued", "queued"]
 
 
 @pytest.mark.usefixtures("jobs_of_all_kinds")
