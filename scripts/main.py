@@ -10,6 +10,7 @@ from simplequeue_scripts.cancel import cancel
 from simplequeue_scripts.demo import demo
 from simplequeue_scripts.get import get
 from simplequeue_scripts.ls import ls
+from simplequeue_scripts.stats import stats
 from simplequeue_scripts.sweep import sweep
 from simplequeue_scripts.worker import worker
 
@@ -27,7 +28,7 @@ def main() -> None:
     """
 
 
-for command in (demo, add, get, ls, cancel, sweep, worker):
+for command in (demo, add, get, ls, cancel, sweep, worker, stats):
     main.add_command(command)
 
 if __name__ == "__main__":
