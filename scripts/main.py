@@ -8,8 +8,10 @@ from simplequeue_scripts._options import shared_options
 from simplequeue_scripts.add import add
 from simplequeue_scripts.cancel import cancel
 from simplequeue_scripts.demo import demo
+from simplequeue_scripts.failed import failed
 from simplequeue_scripts.get import get
 from simplequeue_scripts.ls import ls
+from simplequeue_scripts.retry import retry
 from simplequeue_scripts.stats import stats
 from simplequeue_scripts.sweep import sweep
 from simplequeue_scripts.worker import worker
@@ -28,7 +30,7 @@ def main() -> None:
     """
 
 
-for command in (demo, add, get, ls, cancel, sweep, worker, stats):
+for command in (demo, add, get, ls, cancel, sweep, worker, stats, failed, retry):
     main.add_command(command)
 
 if __name__ == "__main__":
