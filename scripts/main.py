@@ -11,6 +11,7 @@ from simplequeue_scripts.demo import demo
 from simplequeue_scripts.failed import failed
 from simplequeue_scripts.get import get
 from simplequeue_scripts.ls import ls
+from simplequeue_scripts.reap import reap
 from simplequeue_scripts.retry import retry
 from simplequeue_scripts.stats import stats
 from simplequeue_scripts.sweep import sweep
@@ -30,7 +31,7 @@ def main() -> None:
     """
 
 
-for command in (demo, add, get, ls, cancel, sweep, worker, stats, failed, retry):
+for command in (demo, add, get, ls, cancel, sweep, worker, stats, failed, retry, reap):
     main.add_command(command)
 
 if __name__ == "__main__":
