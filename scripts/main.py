@@ -10,6 +10,7 @@ from simplequeue_scripts.cancel import cancel
 from simplequeue_scripts.demo import demo
 from simplequeue_scripts.failed import failed
 from simplequeue_scripts.get import get
+from simplequeue_scripts.inspect_job import inspect_job
 from simplequeue_scripts.ls import ls
 from simplequeue_scripts.reap import reap
 from simplequeue_scripts.retry import retry
@@ -31,7 +32,7 @@ def main() -> None:
     """
 
 
-for command in (demo, add, get, ls, cancel, sweep, worker, stats, failed, retry, reap):
+for command in (demo, add, get, ls, cancel, sweep, worker, stats, failed, retry, reap, inspect_job):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 from pymongo.database import Database
 
-from simplequeue import Queue, create_queue
+from simplequeue import Queue, collection, create_queue
+from simplequeue.commands import ENDED_BEFORE
 from simplequeue_scripts.main import main
 from tests.commands.conftest import Shell
 
@@ -96,6 +97,13 @@ def test_a_wrong_option_is_wrong_usage(shell: Shell, words: list[str], reason: s
         ["sweep", "--older-than", "7d"],
         ["sweep", "--before", "2026-01-31T12:00:00Z"],
         ["worker", "os:getpid"],
+        ["stats"],
+        ["stats", "mail"],
+        ["failed"],
+        ["retry", "0198e15c-8200-7000-8000-000000000001"],
+        ["retry", "--kind", "fatal", "--limit", "5"],
+        ["reap"],
+        ["inspect", "0198e15c-8200-7000-8000-000000000001"],
     ],
 )
 def test_without_a_server_every_command_ends_with_3_and_one_line(shell: Shell, nobody: str, words: list[str]) -> None:
@@ -116,6 +124,20 @@ def test_a_password_that_is_not_taken_is_no_server(shell: Shell, mongo_url: str)
     assert (result.exit_code, result.stdout) == (3, "")
     assert "does not let us in: Authentication failed. Look at user, password" in result.stderr
     assert "secret" not in result.stderr
+
+
+def test_an_index_that_cannot_be_made_is_told_with_its_remedy(shell: Shell, db: Database[dict[str, Any]]) -> None:
+    db.job.create_index("other", name=ENDED_BEFORE.name)
+    result = shell("failed")
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert "drop that one (db.job.dropIndex(...)) and try again" in result.stderr
+
+
+def test_a_server_that_is_too_old_is_told_in_one_line(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection, "OLDEST_WIRE_VERSION", 1_000)
+    result = shell("stats")
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert "MongoDB 6.0 or newer is needed" in result.stderr
 
 
 def test_what_the_server_refuses_is_told_in_one_line(shell: Shell, db: Database[dict[str, Any]]) -> None:

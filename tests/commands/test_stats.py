@@ -66,8 +66,16 @@ def test_with_json_it_prints_numbers(shell: Shell) -> None:
     assert 2_400 < mail["oldest_queued_lag"] <= total["oldest_queued_lag"] < 3_600
     assert mail["oldest_queued_run_at"] == total["oldest_queued_run_at"]
     assert sync == {
-        "action": "sync", "queued": 0, "running": 1, "completed": 1, "failed": 0, "cancelled": 0, "superseded": 0,
-        "failed_by_kind": NO_KIND, "oldest_queued_run_at": None, "oldest_queued_lag": 0.0,
+        "action": "sync",
+        "queued": 0,
+        "running": 1,
+        "completed": 1,
+        "failed": 0,
+        "cancelled": 0,
+        "superseded": 0,
+        "failed_by_kind": NO_KIND,
+        "oldest_queued_run_at": None,
+        "oldest_queued_lag": 0.0,
     }
 
 
