@@ -27,7 +27,8 @@ def reap(options: Options, limit: int) -> None:
     failed as stalled when none is left; a handler that was only slow learns that it has lost the job. Plain jobs are
     left alone. Workers do this by themselves: it is for when none is up.
 
-    Exits with 1 when the server refuses to change some of them; these are named.
+    Exits with 1 when the server refuses to change some of them; these are named. With --json they are the stuck ones,
+    and saturated says that the limit was reached, so that there may be more.
     """
     recovered = recover(options.open().durable, limit)
     if options.json:

@@ -43,8 +43,9 @@ def retry(
     They are due now and have all their attempts again; steps that are finished stay finished. A plain job becomes a
     durable one. Name the jobs by their ids, or by --kind, --action or both with --limit, which takes the latest.
 
-    It says of each what became of it: retried; key busy, as another job works on the same resource; not found; not
-    failed. Exits with 1 when one of them was not retried.
+    It says of each what became of it: retried; key busy, as another job (holder) has the same dedupe key; not failed,
+    and its status; not found. Exits with 1 when one of them was not retried. With --json that is the outcome: retried,
+    key-busy, not-failed, not-found; would-be-retried of a dry run; not-retried where it has stayed failed.
     """
     filtered = kind is not None or action is not None
     if bool(ids) == filtered:
