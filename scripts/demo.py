@@ -25,7 +25,7 @@ PATIENCE = 30.0
 
 @click.command()
 def demo() -> None:
-    """Shows jobs pass through their states, and one survive the death of its worker.
+    """Shows jobs pass through their states, and outlive a worker.
 
     It needs no server: it starts a private MongoDB in a temporary folder, or, where it cannot, works in memory.
     """

@@ -12,9 +12,9 @@ from click.core import ParameterSource
 from simplequeue_scripts import _handler
 from simplequeue_scripts._arguments import Action, Seconds
 from simplequeue_scripts._as_text import printable
+from simplequeue_scripts._at_work import started
 from simplequeue_scripts._leaving import leave_in_order, leave_now
 from simplequeue_scripts._options import Options, connected
-from simplequeue_scripts._queue import started
 from simplequeue_scripts._signals import Signals
 
 LOOK = 0.1
