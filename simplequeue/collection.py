@@ -51,6 +51,12 @@ NO_CHANGE_STREAMS = frozenset((13, 115, 303, 40324, 40573))
 
 CANNOT_CREATE_INDEX = 67
 
+SERVER_TROUBLE = frozenset(
+    (1, 6, 7, 8, 13, 24, 50, 64, 89, 91, 112, 133, 134, 189, 202, 262, 365, 9001, 10107, 11600, 11601, 11602, 13388)
+).union((13435, 13436, 14031))
+"""Codes of a refused write that speak of the server and not of the document: it is not the primary, shuts down, reaches
+no other, has no time, memory, disk or right. A mongos gives those of its shards write by write."""
+
 OLDEST_WIRE_VERSION = 17
 """What MongoDB 6.0 speaks."""
 
@@ -189,6 +195,8 @@ class CollectionJobs:
             result = await self._call(lambda: self._collection.bulk_write(operations, ordered=False))
         except BulkWriteError as error:
             refused = _refused(error)
+            if SERVER_TROUBLE.intersection(refused.values()):
+                raise
             return Written(int((error.details or {})["nMatched"]), refused)
         return Written(int(result.matched_count), {})
 

@@ -223,7 +223,8 @@ class Jobs(Protocol):
     async def write(self, writes: Sequence[Write]) -> Written:
         """Makes all writes, in no order, in one call; one that is refused does not stop the others.
 
-        The driver does not repeat a call that holds a write for many: an election surfaces here.
+        The driver does not repeat a call that holds a write for many: an election surfaces here. What the server is to
+        blame for is an error and no refusal, since a job must not be ended for it.
 
         Raises:
             PyMongoError: It is not known what became of them, or nothing did.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -13,8 +13,10 @@ from pymongo.errors import BulkWriteError
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from durabl_ext.core import claim as claiming
-from durabl_ext.outcomes import Completed
+from durabl_ext.core.settle import How
+from durabl_ext.outcomes import Completed, Released, RetryScheduled
 from simplequeue.jobs import run
+from simplequeue.states import Status
 from tests import cells
 from tests.core.conftest import LEASE, Core, indexed
 
@@ -54,6 +56,39 @@ def leave_the_next_update_without_a_majority(db: Database[dict[str, Any]]) -> No
     failure = {"code": 64, "errmsg": "waiting for replication timed out"}
     data = {"failCommands": ["update"], "writeConcernError": failure, "appName": db.name}
     db.client.admin.command("configureFailPoint", "failCommand", mode={"times": 1}, data=data)
+
+
+@contextmanager
+def refusing_each_update(db: Database[dict[str, Any]]) -> Iterator[None]:
+    """The server answers in time, and says of each update for itself that it has an error of its own."""
+    db.client.admin.command("configureFailPoint", "failAllUpdates", mode="alwaysOn")
+    try:
+        yield
+    finally:
+        db.client.admin.command("configureFailPoint", "failAllUpdates", mode="off")
+
+
+@pytest.mark.parametrize("how", ["complete", "fail", "release"])
+def test_a_run_is_not_failed_for_what_the_server_is_to_blame_for(
+    core: Core, db: Database[dict[str, Any]], how: How
+) -> None:
+    id = core.enqueue()
+    claimed = core.claim_one()
+    with refusing_each_update(db), pytest.raises(BulkWriteError):
+        core.settle(claimed, how)
+    assert core.get(id).status is Status.RUNNING
+    outcome = core.settle(claimed, how)
+    assert type(outcome) is {"complete": Completed, "fail": RetryScheduled, "release": Released}[how]
+
+
+def test_a_dead_run_is_not_failed_for_what_the_server_is_to_blame_for(core: Core, db: Database[dict[str, Any]]) -> None:
+    id = core.enqueue()
+    core.claim_one()
+    core.expire(id)
+    with refusing_each_update(db), pytest.raises(BulkWriteError):
+        core.recover()
+    assert core.recover().handled == 1
+    assert core.get(id).status is Status.QUEUED
 
 
 def test_a_settle_in_doubt_asks_a_majority_and_says_completed_or_that_it_does_not_know(
