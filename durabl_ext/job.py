@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
-from durabl_ext.options import Backoff, Request, Scope
+from durabl_ext.options import MAX_DELAY, Backoff, Request, Scope
 from simplequeue.job import Document, Job, job_from, new_document
 from simplequeue.states import Status
 
@@ -104,7 +104,7 @@ def durable_from(document: Mapping[str, Any]) -> DurableJob:
         failure_kind=durable.get("failure_kind"),
         logs=tuple(
             LogLine(line["at"], line["message"])
-            for line in durable.get("logs", ())
+            for line in _list(durable.get("logs"))
             if isinstance(line, dict) and {"at", "message"} <= line.keys()
         ),
         lease_expires_at=durable.get("lease_expires_at") if job.status is Status.RUNNING else None,
@@ -115,15 +115,24 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _whole(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
 
 
 def _backoff(stored: Mapping[str, Any]) -> Backoff:
-    kind, delay, max_delay = stored.get("kind"), stored.get("delay"), stored.get("max_delay")
+    kind = stored.get("kind")
     usual = Backoff()
     return Backoff(
         cast(Any, kind) if kind in ("fixed", "exponential") else usual.kind,
-        float(delay) if isinstance(delay, int | float) and delay >= 0 else usual.delay,
-        float(max_delay) if isinstance(max_delay, int | float) and max_delay >= 0 else usual.max_delay,
+        _seconds(stored.get("delay"), usual.delay),
+        _seconds(stored.get("max_delay"), usual.max_delay),
     )
+
+
+def _seconds(value: object, otherwise: float) -> float:
+    fits = isinstance(value, int | float) and 0 <= value <= MAX_DELAY.total_seconds()
+    return float(cast(float, value)) if fits else otherwise

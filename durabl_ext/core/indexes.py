@@ -18,6 +18,9 @@ WAKES = "durable.wakes"
 """What a job of scope ``queued`` carries until it ends, when its follower may start. An update says which fields it
 removed, and nothing of those it left; so a removal is what the change feed can recognise."""
 
+NO_ARRAY: Document = {"$not": {"$type": "array"}}
+"""A comparison holds of an array when it holds of an element."""
+
 DUE = Index(
     "which_job_is_due",
     (("status", 1), ("action", 1), ("durable.priority", 1), ("durable.run_at", 1), ("_id", 1)),

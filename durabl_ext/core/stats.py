@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, get_args
 
 from durabl_ext.core.enqueue import holders
-from durabl_ext.core.indexes import DUE, EXPIRED, FAILED
+from durabl_ext.core.indexes import DUE, EXPIRED, FAILED, NO_ARRAY
 from durabl_ext.job import FIRST_TIME, FailureKind
 from durabl_ext.options import checked_key
 from durabl_ext.stats import QueueStats
@@ -24,10 +24,6 @@ from simplequeue.states import CLAIM, ENDED, Status
 INDEX_OF: dict[Status, Index] = {CLAIM.source: DUE, CLAIM.target: EXPIRED, **dict.fromkeys(ENDED, ENDED_BEFORE)}
 """Which index has the jobs of a status. Each begins with the status: without it in the key the server fetches every
 document to check it, 138 ms for 100,000 queued jobs instead of 20."""
-
-
-NO_ARRAY: Document = {"$not": {"$type": "array"}}
-"""A comparison holds of an array when it holds of an element."""
 
 
 async def get_stats(jobs: Jobs, action: str | None) -> QueueStats:

@@ -7,6 +7,7 @@ from typing import Any
 
 import bson
 import pytest
+from bson.datetime_ms import DatetimeMS
 
 from durabl_ext.core.recover import Recovered
 from durabl_ext.options import Enqueue
@@ -118,7 +119,10 @@ def test_a_dead_run_with_a_follower_of_another_action_fails_and_says_why(core: C
         {"durable__max_attempts": None},
         {"durable__backoff": "never"},
         {"durable__backoff": {"kind": "?", "delay": -1, "max_delay": "x"}},
+        {"durable__backoff": {"kind": "exponential", "delay": 1e300, "max_delay": 1e300}},
         {"durable__dedupe": 7},
+        {"durable__logs": 7},
+        {"durable__lease_expires_at": [LONG_AGO]},
         {"error": 5},
     ],
 )
@@ -127,6 +131,38 @@ def test_a_spoiled_document_does_not_stop_the_sweep(core: Core, spoil: dict[str,
     core.change(ids[0], **spoil)
     assert core.recover() == Recovered(5, saturated=False)
     assert {core.get(id).status for id in ids} == {Status.QUEUED}
+
+
+def test_a_lease_before_all_datetimes_does_not_stop_the_sweep(core: Core) -> None:
+    if not core.cell.real:
+        pytest.skip("mongomock keeps no such times")
+    ids = five_dead_runs(core)
+    core.change(ids[0], durable__lease_expires_at=DatetimeMS(-(10**15)))
+    assert core.recover() == Recovered(5, saturated=False)
+    assert {core.get(id).status for id in ids} == {Status.QUEUED}
+
+
+def test_a_document_with_a_list_of_runs_is_left_alone_and_does_not_stop_the_sweep(core: Core) -> None:
+    first, *others = five_dead_runs(core)
+    core.change(first, durable=[{"lease_expires_at": LONG_AGO}])
+    assert core.recover() == Recovered(4, saturated=False)
+    assert {core.get(id).status for id in others} == {Status.QUEUED}
+
+
+def test_a_sweep_reads_no_payload_and_no_journal(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    five_dead_runs(core, data={"large": "x"})
+    find, read = core.cell.jobs.find, list[Any]()
+
+    async def noted(*args: Any, **options: Any) -> Any:
+        read.extend(found := await find(*args, **options))
+        return found
+
+    monkeypatch.setattr(core.cell.jobs, "find", noted)
+    assert core.recover().handled == 5
+    assert len(read) == 5
+    for document in read:
+        assert not {"data", "error"} & set(document)
+        assert not {"logs", "steps", "receipts"} & set(document["durable"])
 
 
 @pytest.mark.parametrize("lacks", ["attempt", "max_attempts", "backoff", "priority", "run_at", "dedupe", "token"])
