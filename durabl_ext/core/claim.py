@@ -14,7 +14,7 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
-from durabl_ext.core.indexes import DUE, EXPIRED, KEY, QUEUED_SLOT
+from durabl_ext.core.indexes import DUE, EXPIRED, KEY, NO_ARRAY, QUEUED_SLOT
 from durabl_ext.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DurableJob, backoff_document, durable_from
 from durabl_ext.options import Backoff
 from simplequeue.job import Document
@@ -23,7 +23,7 @@ from simplequeue.states import CLAIM
 
 ORDER = (("durable.priority", 1), ("durable.run_at", 1), ("_id", 1))
 PASSES = 2
-"""At the head of the queue, and once more past all blocked keys when one was met there."""
+"""At the head of the queue, and once more past all blocked keys, and past what was refused, when one was met there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class Claimed:
     Attributes:
         jobs: The jobs, in the order they are to start.
         blocked: A candidate's key was held by a run.
+        broken: Ids of candidates whose documents the server refuses to change.
         doubtful: An answer was lost, so the server may still apply the claim of others than these: whoever keeps the
             token releases what turns up under it.
     """
@@ -55,6 +56,7 @@ class Claimed:
     jobs: list[DurableJob]
     blocked: bool = False
     doubtful: bool = False
+    broken: tuple[Any, ...] = ()
 
 
 async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms) -> Claimed:
@@ -78,13 +80,14 @@ async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms) 
         got += taken.jobs
         for job in taken.jobs:
             left[job.action] -= 1
-        if taken.doubtful or not taken.blocked or len(got) == limit or passed == PASSES:
+        if taken.doubtful or not (taken.blocked or taken.broken) or len(got) == limit or passed == PASSES:
             return Claimed(got, taken.blocked, taken.doubtful)
         try:
-            found = await candidates(jobs, left, limit - len(got), now, await busy_keys(jobs))
+            busy = await busy_keys(jobs) if taken.blocked else ()
+            found = await candidates(jobs, left, limit - len(got), now, busy, taken.broken)
         except PyMongoError:
             break  # what has been started must reach its worker
-    return Claimed(got, blocked=True)
+    return Claimed(got, taken.blocked)
 
 
 async def claim_where(jobs: Jobs, filter: Document, terms: Terms) -> Claimed:
@@ -96,9 +99,14 @@ async def claim_where(jobs: Jobs, filter: Document, terms: Terms) -> Claimed:
 
 
 async def candidates(
-    jobs: Jobs, wants: Mapping[str, int], limit: int, now: datetime, busy: Sequence[str] = ()
+    jobs: Jobs,
+    wants: Mapping[str, int],
+    limit: int,
+    now: datetime,
+    busy: Sequence[str] = (),
+    broken: Sequence[Any] = (),
 ) -> list[Document]:
-    """Gives due jobs in order, of each action as many as are wanted, without those whose key is busy.
+    """Gives due jobs in order, of each action as many as are wanted, without those whose key is busy and broken ones.
 
     One look over all actions is enough unless one of them has more than is wanted of it and another may have been left
     out for it; then those that are still short are looked for by themselves.
@@ -107,7 +115,7 @@ async def candidates(
     short = {action: want for action, want in wants.items() if want > 0}
     while short:
         most = min(limit, sum(short.values()))
-        found = await _due_of(jobs, short, most, now, busy)
+        found = await _due_of(jobs, short, most, now, busy, broken)
         by_action: dict[str, list[Document]] = {action: [] for action in short}
         for job in found:
             by_action[job["action"]].append(job)
@@ -119,7 +127,7 @@ async def candidates(
 
 
 async def _due_of(
-    jobs: Jobs, actions: Collection[str], limit: int, now: datetime, busy: Sequence[str]
+    jobs: Jobs, actions: Collection[str], limit: int, now: datetime, busy: Sequence[str], broken: Sequence[Any]
 ) -> list[Document]:
     """Gives due jobs of some actions in order.
 
@@ -127,9 +135,11 @@ async def _due_of(
     they were added. Only if there are any are the others asked for by themselves, so that a stream of plain jobs does
     not keep an urgent one waiting.
     """
-    wanted = {**_due(now), "action": {"$in": list(actions)}}
+    wanted = {**_due(now), "action": {"$in": list(actions), **NO_ARRAY}}
     if busy:
         wanted[KEY] = {"$nin": list(busy)}
+    if broken:
+        wanted["_id"] = {"$nin": list(broken)}
     found = await _first(jobs, wanted, limit)
     if found and "durable" not in found[0]:
         found = [job for job in found if "durable" not in job]
@@ -155,10 +165,12 @@ async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Term
     if not found:
         return Claimed([])
     blocked = doubtful = False
+    broken: tuple[Any, ...] = ()
     try:
         if (await jobs.write(_starts(found, now, terms))).refused:
             singly = await jobs.write([start for job in found for start in _starts([job], now, terms)])
             blocked = DUPLICATE_KEY in singly.refused.values()
+            broken = tuple(found[place]["_id"] for place, code in singly.refused.items() if code != DUPLICATE_KEY)
     except PyMongoError:
         doubtful = True
     ids = [job["_id"] for job in found]
@@ -167,9 +179,9 @@ async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Term
         # What only one server has may be undone, and then another starts the same job.
         running = await jobs.find(ours, hint=BY_ID, majority=doubtful)
     except PyMongoError:
-        return Claimed([], blocked, doubtful=True)
+        return Claimed([], blocked, doubtful=True, broken=broken)
     by_id = {document["_id"]: document for document in running}
-    return Claimed([durable_from(by_id[id]) for id in ids if id in by_id], blocked, doubtful)
+    return Claimed([durable_from(by_id[id]) for id in ids if id in by_id], blocked, doubtful, broken)
 
 
 async def busy_keys(jobs: Jobs) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durabl_ext.outcomes import Completed
+from durabl_ext.outcomes import Completed, RetryScheduled
 from tests.core.conftest import LONG_AGO, Core
 
 SPOILED: list[Any] = ["2020-01-01", 7, 1.5, True, [LONG_AGO], {"at": LONG_AGO}, b"x"]
@@ -26,3 +26,27 @@ def test_a_job_that_another_program_spoiled_keeps_no_other_from_being_claimed(
     mine = [one for some in claimed for one in some if one[0].id == good]
     assert len(mine) == 1
     assert core.settle(mine[0], "complete") == Completed()
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        {"durable.attempt": "three"},
+        {"durable.attempt": 2**63 - 1},
+        {"durable.logs": 7},
+        {"action": ["a", "b"]},
+        {"durable.backoff": {"kind": "fixed", "delay": 1e300, "max_delay": 1e300}},
+    ],
+)
+def test_a_spoiled_job_at_the_head_starts_or_lets_the_next_one_start(
+    core: Core, spoil: dict[str, Any], limit: int
+) -> None:
+    if not core.cell.real and spoil.get("durable.attempt") == 2**63 - 1:
+        pytest.skip("numbers of mongomock have no end")
+    core.cell.collection.update_one({"_id": core.enqueue(priority=-1)}, {"$set": spoil})
+    good = core.enqueue()
+    claimed = [*core.claim("a", "b", limit=limit), *core.claim("a", "b", limit=limit)]
+    assert good in [job.id for job, _ in claimed]
+    for one in claimed:
+        assert isinstance(core.settle(one, "fail"), RetryScheduled)
