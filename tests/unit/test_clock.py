@@ -142,6 +142,25 @@ def test_an_answer_that_took_its_way_back_only_is_wrong_by_half_of_that_at_most(
     assert abs(run(shared.now()) - world.server()) <= timedelta(seconds=1)
 
 
+@pytest.mark.parametrize(
+    ("waits", "error"), [([20], 0), ([20, 5], 0), ([0.2, 20, 0.15], 0.075), ([0.15, 0.2, 20], 0.075)]
+)
+def test_an_answer_that_waited_for_an_election_is_not_believed_when_a_prompter_one_can_be_had(
+    world: World, waits: list[float], error: float
+) -> None:
+    left = iter(waits)
+
+    async def measure() -> datetime:
+        world.there = timedelta(seconds=next(left, 0))
+        return await world.measure()
+
+    shared = ServerClock(measure)
+    assert abs(run(shared.now()) - world.server()) <= timedelta(seconds=error)
+    asked = world.asked
+    run(shared.now())
+    assert world.asked == asked
+
+
 @pytest.mark.parametrize("microseconds", [0, 1, 999, 1_000, 123_456, 999_999])
 def test_the_time_is_cut_to_milliseconds_and_never_rounded_up(world: World, microseconds: int) -> None:
     world.ahead = timedelta(microseconds=microseconds)
