@@ -6,13 +6,12 @@ fails. Nothing here knows of a server.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, get_args
 
-from simplequeue.payload import Codec, PayloadError, checked_action, checked_data, checked_time, cut
+from simplequeue.payload import Codec, PayloadError, checked_action, checked_data, checked_time, cut, shown
 
 Scope = Literal["queued", "queued+running"]
 BackoffKind = Literal["exponential", "fixed"]
@@ -132,6 +131,8 @@ def checked(asked: Enqueue, codec: Codec, path: str = "") -> Request:
     Raises:
         PayloadError: An option is not as ``Enqueue`` describes; ``.path`` names it.
     """
+    if not isinstance(asked, Enqueue):
+        raise PayloadError(path.rstrip(".") or "jobs[0]", f"expected an Enqueue(...), found {shown(asked):.100}")
     if asked.delay is not None and asked.run_at is not None:
         raise PayloadError(f"{path}delay", "cannot be given together with run_at: one of them says when")
     return Request(
@@ -149,17 +150,25 @@ def checked(asked: Enqueue, codec: Codec, path: str = "") -> Request:
 def checked_whole(value: object, path: str, least: int) -> int:
     """Gives back a whole number from ``least`` to 2,147,483,647."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
-        raise PayloadError(path, f"expected a whole number from {least:,} to {MAX_INT:,}, found {value!r}")
+        raise PayloadError(path, f"expected a whole number from {least:,} to {MAX_INT:,}, found {shown(value)}")
     return int(value)
+
+
+def checked_choice(value: object, choices: Sequence[str], path: str) -> Any:
+    """Gives back one of some words, as a plain string."""
+    for choice in choices:
+        if isinstance(value, str) and value == choice:
+            return choice
+    raise PayloadError(path, f"expected {' or '.join(map(repr, choices))}, found {shown(value)}")
 
 
 def checked_seconds(value: object, path: str) -> float:
     """Gives back a duration in seconds, from 0 to ten years."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
-        raise PayloadError(path, f"expected a number of seconds or a timedelta, found {value!r}")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds != seconds:
+        raise PayloadError(path, f"expected a number of seconds or a timedelta, found {shown(value)}")
     if not 0 <= seconds <= MAX_DELAY.total_seconds():
-        raise PayloadError(path, f"expected 0 to {MAX_DELAY.total_seconds():,.0f} seconds, found {value!r}")
+        raise PayloadError(path, f"expected 0 to {MAX_DELAY.total_seconds():,.0f} seconds, found {shown(value)}")
     return float(seconds)
 
 
@@ -174,35 +183,32 @@ def checked_lease(value: object, path: str = "lease") -> timedelta:
 def checked_key(value: object, path: str) -> str:
     """Gives back a dedupe key: a non-empty string of at most 4,096 bytes."""
     if not isinstance(value, str) or not value:
-        raise PayloadError(path, f"expected a non-empty string that names the resource, or None, found {value!r:.100}")
+        raise PayloadError(
+            path, f"expected a non-empty string that names the resource, or None, found {shown(value):.100}"
+        )
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         raise PayloadError(path, "holds a lone surrogate, which is no character UTF-8 can write") from None
     if size > MAX_KEY_BYTES:
         raise PayloadError(path, f"takes {size:,} bytes; at most {MAX_KEY_BYTES:,} are allowed. A hash of it would do")
-    return str(value)
+    return str.__str__(value)  # not str(value): of an Enum that is a string, that is another key
 
 
 def _checked_backoff(asked: Enqueue, path: str) -> Backoff:
-    if asked.backoff not in get_args(BackoffKind):
-        raise PayloadError(f"{path}backoff", f"expected 'exponential' or 'fixed', found {asked.backoff!r}")
     return Backoff(
-        asked.backoff,
+        checked_choice(asked.backoff, get_args(BackoffKind), f"{path}backoff"),
         checked_seconds(asked.backoff_delay, f"{path}backoff_delay"),
         checked_seconds(asked.backoff_max_delay, f"{path}backoff_max_delay"),
     )
 
 
 def _checked_dedupe(asked: Enqueue, path: str) -> Dedupe | None:
-    if asked.dedupe_scope not in get_args(Scope):
-        raise PayloadError(
-            f"{path}dedupe_scope", f"expected 'queued' or 'queued+running', found {asked.dedupe_scope!r}"
-        )
-    if asked.coalesce not in (None, "latest"):
-        raise PayloadError(f"{path}coalesce", f"expected None or 'latest', found {asked.coalesce!r}")
-    if asked.coalesce is not None and (asked.dedupe_key is None or asked.dedupe_scope != "queued"):
+    scope: Scope = checked_choice(asked.dedupe_scope, get_args(Scope), f"{path}dedupe_scope")
+    if asked.coalesce is not None:
+        checked_choice(asked.coalesce, get_args(Coalesce), f"{path}coalesce")
+    if asked.coalesce is not None and (asked.dedupe_key is None or scope != "queued"):
         raise PayloadError(f"{path}coalesce", "needs a dedupe_key and dedupe_scope='queued': only there can a job wait")
     if asked.dedupe_key is None:
         return None
-    return Dedupe(checked_key(asked.dedupe_key, f"{path}dedupe_key"), asked.dedupe_scope, asked.coalesce == "latest")
+    return Dedupe(checked_key(asked.dedupe_key, f"{path}dedupe_key"), scope, asked.coalesce is not None)

@@ -162,7 +162,7 @@ def checked_time(value: object, path: str) -> datetime:
 def checked_count(value: object, path: str) -> int:
     """Gives back a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise PayloadError(path, f"expected a whole number of at least 1, found {value!r}")
+        raise PayloadError(path, f"expected a whole number of at least 1, found {shown(value)}")
     return value
 
 
@@ -305,13 +305,13 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
 
 def _key_problem(key: Any) -> str | None:
     if not isinstance(key, str):
-        return f"has the key {_shown(key)}, {_named(key)}; keys are strings"
+        return f"has the key {shown(key)}, {_named(key)}; keys are strings"
     if "\0" in key:
-        return f"has the key {_shown(key)}; a key cannot hold a NUL"
+        return f"has the key {shown(key)}; a key cannot hold a NUL"
     try:
         key.encode()
     except UnicodeEncodeError:
-        return f"has the key {_shown(key)}, which holds a lone surrogate"
+        return f"has the key {shown(key)}, which holds a lone surrogate"
     return None
 
 
@@ -337,18 +337,19 @@ def _too_deep(path: str) -> PayloadError:
 
 
 def _inside(path: str, key: object) -> str:
-    return f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[{_shown(key)}]"
+    return f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[{shown(key)}]"
 
 
 def _changed(given: object, stored: object) -> str:
     return f"{_named(given)} would come back as {_named(stored)}; pass that instead"
 
 
-def _shown(key: object) -> str:
+def shown(value: object) -> str:
+    """What a value is, for an error message. Its own text may raise, and an integer be too long to be written out."""
     try:
-        return repr(key)
+        return repr(value)
     except Exception:
-        return _named(key)
+        return _named(value)
 
 
 def _clipped(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -21,18 +22,55 @@ AWARE = datetime(2026, 6, 1, 12, 0, 0, 123_456, tzinfo=UTC)
 NAN, INF = float("nan"), float("inf")
 
 
+class Rude:
+    """Neither compares nor shows itself, as an array of a numerical library does not compare."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Word(str, Enum):  # noqa: UP042  # the kind that is meant: str() of a StrEnum is its value
+    """Words as older programs keep them; ``str`` of one is its name."""
+
+    KEY = "calendar:u_1"
+    SCOPE = "queued"
+    LATEST = "latest"
+    BACKOFF = "fixed"
+
+
 @pytest.mark.parametrize(
     ("option", "values"),
     [
         ("action", ["", None, 7, "\ud800"]),
         ("data", [[], "x", 7, {1: 2}]),
-        ("priority", [0.5, "1", None, True, 2**31, -(2**31)]),
-        ("delay", [-1, NAN, INF, "1", True, timedelta(seconds=-1), MAX_DELAY + timedelta(seconds=1), 1e300, [1]]),
+        ("priority", [0.5, "1", None, True, 2**31, -(2**31), 10**5_000, Rude()]),
+        (
+            "delay",
+            [
+                -1,
+                NAN,
+                INF,
+                "1",
+                True,
+                timedelta(seconds=-1),
+                MAX_DELAY + timedelta(seconds=1),
+                1e300,
+                10**400,
+                [1],
+                Rude(),
+            ],
+        ),
         ("run_at", [AWARE.replace(tzinfo=None), "now", 7, timedelta(1)]),
         ("max_attempts", [0, -1, 1.5, "3", None, True, 2**31]),
         ("dedupe_key", ["", 0, b"x", 7, ["k"], "k" * 4_097, "\ud800"]),
-        ("dedupe_scope", ["", "pending", None, "running"]),
-        ("backoff", ["", "linear", None, 1]),
+        ("dedupe_scope", ["", "pending", None, "running", ["queued"], Rude()]),
+        ("coalesce", ["", "first", 1, Rude()]),
+        ("backoff", ["", "linear", None, 1, Rude()]),
         ("backoff_delay", [-1, NAN, INF, "1", None, True]),
         ("backoff_max_delay", [-1, NAN, INF, "1", None, True]),
     ],
@@ -73,6 +111,23 @@ def test_a_key_of_two_kilobytes_and_both_scopes_are_accepted() -> None:
     assert checked(Enqueue("a", dedupe_key=key), CODEC).dedupe == Dedupe(key, "queued+running")
     asked = Enqueue("a", dedupe_key=key, dedupe_scope="queued", coalesce="latest")
     assert checked(asked, CODEC).dedupe == Dedupe(key, "queued", latest=True)
+
+
+def test_a_word_of_an_enum_is_the_word_it_stands_for() -> None:
+    words: Any = {"dedupe_key": Word.KEY, "dedupe_scope": Word.SCOPE, "coalesce": Word.LATEST, "backoff": Word.BACKOFF}
+    request = checked(Enqueue(Word.KEY, **words), CODEC)
+    assert request.dedupe == Dedupe("calendar:u_1", "queued", latest=True)
+    assert request.dedupe is not None
+    for text in (request.action, request.dedupe.key, request.dedupe.scope, request.backoff.kind):
+        assert type(text) is str
+
+
+@pytest.mark.parametrize("wrong", [("a", {}), "a", None, {"action": "a"}])
+def test_what_is_no_enqueue_is_an_error_that_names_its_place(wrong: Any) -> None:
+    for path, place in (("jobs[2].", "jobs[2]"), ("", "jobs[0]")):
+        with pytest.raises(PayloadError) as refused:
+            checked(wrong, CODEC, path)
+        assert refused.value.path == place
 
 
 def test_a_delay_is_seconds_or_a_timedelta_and_a_past_time_is_now() -> None:
