@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 from uuid import UUID
@@ -28,10 +28,19 @@ from durabl_ext.core.claim_or_enqueue import claim_or_enqueue
 from durabl_ext.core.enqueue import enqueue
 from durabl_ext.core.journal import Step
 from durabl_ext.core.recover import Recovered, recover
-from durabl_ext.core.settle import Settlement, settle
+from durabl_ext.core.settle import How, Settlement, settle
 from durabl_ext.errors import BackendClosedError
 from durabl_ext.job import DurableJob, FailureKind, LogLine, durable_from
-from durabl_ext.options import Enqueue, Seconds, checked, checked_key, checked_lease, checked_whole
+from durabl_ext.options import (
+    Enqueue,
+    Seconds,
+    checked,
+    checked_choice,
+    checked_key,
+    checked_lease,
+    checked_seconds,
+    checked_whole,
+)
 from durabl_ext.outcomes import Appended, KeyBusy, LeaseLost, NoRoom, NotFailed, NotFound, Renewed, Retried, Settled
 from durabl_ext.stats import QueueStats
 from simplequeue import operations
@@ -40,7 +49,7 @@ from simplequeue.feed import Watch
 from simplequeue.job import Document, Job
 from simplequeue.jobs import NoChangeStreamError, Session
 from simplequeue.operations import known_id
-from simplequeue.payload import PayloadError, checked_action, checked_count, checked_time
+from simplequeue.payload import PayloadError, checked_action, checked_count, checked_time, shown
 
 T = TypeVar("T")
 Push = Literal["auto", True, False]
@@ -162,6 +171,8 @@ class Decisions:
         return None if started is None else Claim(started, terms.token)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        for n, settlement in enumerate(settlements):
+            _check_settlement(settlement, f"settlements[{n}]")
         return await settle(self._jobs, settlements, self._uniform)
 
     async def heartbeat(self, claims: Sequence[Claim], *, lease: Seconds) -> list[Renewed | LeaseLost]:
@@ -286,6 +297,14 @@ class Decisions:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise BackendClosedError("this backend was shut down; it starts and stores no more jobs")
+
+
+def _check_settlement(settlement: Settlement, path: str) -> None:
+    # A word misspelt must not mean "failed", nor a negative delay the head of the queue.
+    checked_choice(settlement.how, get_args(How), f"{path}.how")
+    if not isinstance(settlement.delay, timedelta):
+        raise PayloadError(f"{path}.delay", f"expected a timedelta, found {shown(settlement.delay)}")
+    checked_seconds(settlement.delay, f"{path}.delay")
 
 
 def _checked_wants(actions: Any, limit: int | None) -> dict[str, int]:

@@ -13,6 +13,7 @@ from durabl_ext.claims import Claim
 from durabl_ext.job import DurableJob, LogLine
 from durabl_ext.outcomes import LeaseLost, Renewed, Settled
 from simplequeue.failure import MESSAGE_BYTES, StoredError, clip, stored_error
+from simplequeue.payload import PayloadError, shown
 
 
 class JobHandle:
@@ -103,4 +104,6 @@ class AsyncJobHandle:
 def _error(reason: str | BaseException) -> StoredError:
     if isinstance(reason, BaseException):
         return stored_error(reason)
+    if not isinstance(reason, str):
+        raise PayloadError("reason", f"expected a text or an exception, found {shown(reason)}")
     return {"name": "Failed", "message": clip(reason, MESSAGE_BYTES), "stack": ""}

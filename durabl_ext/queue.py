@@ -19,7 +19,7 @@ from pymongo.database import Database
 from pymongo.results import DeleteResult, UpdateResult
 
 from durabl_ext.backends import AsyncBackend, Backend
-from durabl_ext.decisions import Push
+from durabl_ext.decisions import Decisions, Push
 from durabl_ext.events import Sink
 from durabl_ext.handle import AsyncJobHandle, JobHandle
 from durabl_ext.job import DurableJob, FailureKind
@@ -319,5 +319,10 @@ def _made(kind: type[Any], database: type[Any], db_or_backend: Any, options: Map
         raise TypeError(
             f"db_or_backend: expected a {database.__qualname__} of PyMongo or a backend, found "
             f"{type(db_or_backend).__qualname__}"
+        )
+    if isinstance(db_or_backend, MongoJobQueue if kind is AsyncMongoJobQueue else Decisions):
+        raise TypeError(
+            f"db_or_backend: {type(db_or_backend).__qualname__} is a backend for "
+            f"{'a JobQueue' if kind is AsyncMongoJobQueue else 'an AsyncJobQueue'}"
         )
     return db_or_backend

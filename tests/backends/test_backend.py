@@ -229,6 +229,36 @@ def test_bad_input_is_named_and_changes_nothing(backend: Face, call: Any, path: 
     assert list(backend.cell.collection.find()) == before
 
 
+@pytest.mark.parametrize(
+    ("how", "delay", "path"),
+    [
+        ("completed", timedelta(0), "settlements[1].how"),
+        ("", timedelta(0), "settlements[1].how"),
+        (None, timedelta(0), "settlements[1].how"),
+        ("release", timedelta(seconds=-1), "settlements[1].delay"),
+        ("release", timedelta.max, "settlements[1].delay"),
+        ("release", 5, "settlements[1].delay"),
+    ],
+)
+def test_an_ending_that_there_is_not_is_named_and_ends_nothing(backend: Face, how: Any, delay: Any, path: str) -> None:
+    ids = [backend.add(), backend.add()]
+    one, other = backend.start(limit=2)
+    with pytest.raises(PayloadError) as error:
+        backend.settle([one.settled("complete"), other.settled(how, delay=delay)])
+    assert error.value.path == path
+    assert {backend.get(id).status for id in ids} == {Status.RUNNING}
+
+
+@pytest.mark.parametrize("reason", [None, 5, b"no", ValueError])
+def test_a_reason_that_is_no_text_and_no_exception_is_named(backend: Face, reason: Any) -> None:
+    id = backend.add()
+    handle = JobHandle(backend, backend.start()[0], timedelta(seconds=LEASE))
+    for fail in (handle.fail, handle.fail_fatal):
+        with pytest.raises(PayloadError, match="reason"):
+            fail(reason)
+    assert backend.get(id).status is Status.RUNNING
+
+
 def test_after_a_shutdown_nothing_starts_and_what_runs_can_end(backend: Face) -> None:
     backend.add()
     (claim,) = backend.start()

@@ -12,6 +12,7 @@ from pymongo.database import Database
 
 from durabl_ext import (
     AsyncBackend,
+    AsyncDummyBackend,
     AsyncJobQueue,
     AsyncMongoJobQueue,
     Backend,
@@ -132,6 +133,13 @@ def test_what_is_neither_a_database_nor_a_backend_is_refused(db: Database[dict[s
         JobQueue(DummyBackend(), collection="tasks")
     with pytest.raises(TypeError, match="colection"):
         JobQueue(db, colection="tasks")
+
+
+def test_a_backend_of_the_other_colour_is_refused_before_it_is_used() -> None:
+    with pytest.raises(TypeError, match="AsyncDummyBackend is a backend for an AsyncJobQueue"):
+        JobQueue(AsyncDummyBackend())  # type: ignore[arg-type]  # that is what is tested
+    with pytest.raises(TypeError, match="DummyBackend is a backend for a JobQueue"):
+        AsyncJobQueue(DummyBackend())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan"), "5", None, True])
