@@ -43,7 +43,8 @@ def methods(kind: type[Any]) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("kind", [AsyncBackend, MongoJobQueue, Decisions])
 def test_every_backend_has_the_methods_of_a_backend_with_the_same_parameters(kind: type[Any]) -> None:
-    assert methods(kind) == methods(Backend)
+    has = methods(kind)
+    assert {name: has.get(name) for name in methods(Backend)} == methods(Backend)
 
 
 def test_an_async_backend_awaits_what_a_backend_waits_for() -> None:

@@ -23,7 +23,7 @@ from durabl_ext.options import Enqueue, checked
 from durabl_ext.outcomes import Settled
 from simplequeue.failure import StoredError
 from simplequeue.jobs import Session
-from tests.cells import Cell, blocking_on_mongod
+from tests.cells import Cell, blocking_on_mongod, native_on_mongod, threaded_on_mongod
 from tests.plans import Explainer, Plan
 
 LEASE = timedelta(seconds=300)
@@ -132,6 +132,13 @@ def indexed(cell: Cell) -> Core:
 @pytest.fixture
 def core(cell: Cell) -> Core:
     return indexed(cell)
+
+
+@pytest.fixture(params=[blocking_on_mongod, threaded_on_mongod, native_on_mongod], ids=lambda cell: cell.__name__)
+def real_core(request: pytest.FixtureRequest, db: Database[dict[str, Any]], mongo_url: str) -> Iterator[Core]:
+    """The decisions in the cells with a server, for what mongomock cannot even store."""
+    with request.param(db, mongo_url) as cell:
+        yield indexed(cell)
 
 
 @pytest.fixture

@@ -93,9 +93,9 @@ def test_a_replay_examines_a_key_and_so_does_one_that_is_refused(on_server: Expl
     core.settle(claimed, "fail")
     core.enqueue("k", dedupe_key="k")
     plans = on_server.do(retry(core.cell.jobs, claimed[0].id))
-    assert names(plans) == ["update", "find", "find"]
+    assert names(plans) == ["update", "update", "find", "find"]  # one call of two updates
     assert max(keys(plans)) <= 2
-    assert plans[2].indexes == {QUEUED_SLOT.name, RUNNING_SLOT.name}
+    assert plans[3].indexes == {QUEUED_SLOT.name, RUNNING_SLOT.name}
 
 
 def test_a_sweep_of_ended_jobs_examines_a_key_for_each_beside_the_indexes_of_the_extension(
