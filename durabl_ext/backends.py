@@ -87,8 +87,12 @@ class Backend(Protocol):
                 means 3.
 
         Returns:
-            The claims, in the order the jobs are to start. When an answer was lost, those that are known; the others
-            are given back by the backend itself when they turn up.
+            The claims, in the order the jobs are to start. Fewer than asked for mean that there may be more, since
+            others may have been quicker; none means that there is none. When an answer was lost, those that are known;
+            the others are given back by the backend itself when they turn up.
+
+        Raises:
+            An error of the driver: It is not known of any that it was started.
         """
 
     def next_due(self, actions: Collection[str], after: datetime) -> datetime | None:

@@ -142,7 +142,11 @@ class Decisions:
         at_most = sum(wants.values()) if limit is None else checked_count(limit, "limit")
         terms = self._terms(lease, adopt)
         await self._release_strays()
-        return self._claims(terms, await self._indexed(lambda: claim(self._jobs, wants, at_most, terms)))
+        claimed = await self._indexed(lambda: claim(self._jobs, wants, at_most, terms))
+        claims = self._claims(terms, claimed)
+        if claimed.trouble is not None and not claims:
+            raise claimed.trouble  # "none" would mean that there is none
+        return claims
 
     async def next_due(self, actions: Collection[str], after: datetime) -> datetime | None:
         wanted, time = _checked_actions(actions), checked_time(after, "after")

@@ -129,5 +129,5 @@ def told(sink: Sink | None, event: Event) -> None:
         return
     try:
         sink(event)
-    except Exception:
+    except BaseException:  # a SystemExit too would end the task that claims, or the one that keeps leases
         logger.exception("the event sink raised at %s", event.kind)

@@ -23,7 +23,8 @@ from simplequeue.states import CLAIM
 
 ORDER = (("durable.priority", 1), ("durable.run_at", 1), ("_id", 1))
 PASSES = 2
-"""At the head of the queue, and once more past all blocked keys, and past what was refused, when one was met there."""
+"""At the head of the queue, and once more past all blocked keys, and past what was refused, when one was met there.
+Where others were quicker at all of the candidates no pass counts, since each time one of them has got on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +50,25 @@ class Claimed:
         jobs: The jobs, in the order they are to start.
         blocked: A candidate's key was held by a run.
         broken: Ids of candidates whose documents the server refuses to change.
-        doubtful: An answer was lost, so the server may still apply the claim of others than these: whoever keeps the
+        lost: Of the candidates none was in the way, and others were quicker at some.
+        trouble: An answer was lost, so the server may still apply the claim of others than these: whoever keeps the
             token releases what turns up under it.
     """
 
     jobs: list[DurableJob]
     blocked: bool = False
-    doubtful: bool = False
     broken: tuple[Any, ...] = ()
+    lost: bool = False
+    trouble: PyMongoError | None = None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether an answer was lost."""
+        return self.trouble is not None
 
 
 async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms) -> Claimed:
-    """Starts up to ``limit`` due jobs, the most urgent first.
+    """Starts up to ``limit`` due jobs, the most urgent first; none only when there is none that may start.
 
     Args:
         jobs: Where.
@@ -74,20 +82,32 @@ async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms) 
     now = await jobs.now()
     got: list[DurableJob] = []
     left = dict(wants)
+    busy: Sequence[str] = ()
+    broken: tuple[Any, ...] = ()
     found = await candidates(jobs, left, limit, now)
-    for passed in range(1, PASSES + 1):
+    passes = PASSES
+    while True:
         taken = await take(jobs, found, now, terms)
         got += taken.jobs
         for job in taken.jobs:
             left[job.action] -= 1
-        if taken.doubtful or not (taken.blocked or taken.broken) or len(got) == limit or passed == PASSES:
-            return Claimed(got, taken.blocked, taken.doubtful)
+        outrun = taken.lost and not got
+        passes -= 0 if outrun else 1
+        again = taken.blocked or taken.broken or outrun
+        if taken.doubtful or not again or len(got) == limit or passes == 0:
+            return Claimed(got, taken.blocked, lost=taken.lost, trouble=taken.trouble)
+        before = found
+        broken += taken.broken
         try:
-            busy = await busy_keys(jobs) if taken.blocked else ()
-            found = await candidates(jobs, left, limit - len(got), now, busy, taken.broken)
+            if taken.blocked:
+                busy = await busy_keys(jobs)
+            found = await candidates(jobs, left, limit - len(got), now, busy, broken)
         except PyMongoError:
-            break  # what has been started must reach its worker
-    return Claimed(got, taken.blocked)
+            if not got:
+                raise  # nothing is started, so nothing is lost
+            return Claimed(got, taken.blocked)  # what has been started must reach its worker
+        if outrun and found == before:
+            return Claimed(got)  # what is still there was not taken by others: it cannot be started by anybody
 
 
 async def claim_where(jobs: Jobs, filter: Document, terms: Terms) -> Claimed:
@@ -157,31 +177,36 @@ async def next_due(jobs: Jobs, actions: Collection[str], after: datetime) -> dat
     priorities = await jobs.distinct("durable.priority", queued)
     waits = {**queued, "durable.priority": {"$in": priorities}, "durable.run_at": {"$gt": after}}
     found = await jobs.find(waits, fields=("durable.run_at",), sort=(("durable.run_at", 1),), limit=1, hint=DUE.name)
-    return found[0]["durable"]["run_at"] if found else None
+    run_at = found[0]["durable"]["run_at"] if found else None
+    return run_at if isinstance(run_at, datetime) else None  # beyond the year 9999, by another program
 
 
 async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Terms) -> Claimed:
     """Starts those of the candidates that are still queued and due: in one write, singly where a key is in the way."""
     if not found:
         return Claimed([])
-    blocked = doubtful = False
+    blocked = lost = False
     broken: tuple[Any, ...] = ()
+    trouble: PyMongoError | None = None
     try:
         if (await jobs.write(_starts(found, now, terms))).refused:
             singly = await jobs.write([start for job in found for start in _starts([job], now, terms)])
             blocked = DUPLICATE_KEY in singly.refused.values()
             broken = tuple(found[place]["_id"] for place, code in singly.refused.items() if code != DUPLICATE_KEY)
-    except PyMongoError:
-        doubtful = True
+        else:
+            lost = True
+    except PyMongoError as error:
+        trouble = error
     ids = [job["_id"] for job in found]
     ours = {"_id": {"$in": ids}, "status": CLAIM.target.value, "durable.token": terms.token}
     try:
         # What only one server has may be undone, and then another starts the same job.
-        running = await jobs.find(ours, hint=BY_ID, majority=doubtful)
-    except PyMongoError:
-        return Claimed([], blocked, doubtful=True, broken=broken)
+        running = await jobs.find(ours, hint=BY_ID, majority=trouble is not None)
+    except PyMongoError as error:
+        return Claimed([], blocked, broken, trouble=error)
     by_id = {document["_id"]: document for document in running}
-    return Claimed([durable_from(by_id[id]) for id in ids if id in by_id], blocked, doubtful, broken)
+    started = [durable_from(by_id[id]) for id in ids if id in by_id]
+    return Claimed(started, blocked, broken, lost and len(started) < len(found), trouble)
 
 
 async def busy_keys(jobs: Jobs) -> list[str]:

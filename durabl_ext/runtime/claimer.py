@@ -10,9 +10,9 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 
 from durabl_ext.claims import Claim
 from durabl_ext.runtime.engine import Engine
@@ -46,13 +46,15 @@ class Claimer:
         self._hopeful: set[str] = set()
         self._wake = asyncio.Event()
         self._stopped = asyncio.Event()
+        self._looked_at = 0.0
         self._next_due: float | None = None
         self._failures = 0
 
-    def look(self, action: str | None = None) -> None:
-        """Looks soon for jobs of an action, or of all (None)."""
-        if action is None:
+    def look(self, action: object = None) -> None:
+        """Looks soon for jobs of an action, or of all when it is not known."""
+        if not isinstance(action, str):
             self._hopeful.update(self._processors)
+            self._looked_at, self._next_due = time.monotonic(), None
         elif action in self._processors:
             self._hopeful.add(action)
         else:
@@ -86,56 +88,57 @@ class Claimer:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), pause)
                 continue
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._patience())
-            except TimeoutError:
-                self.look()
 
     async def _round(self) -> None:
-        """Claims as long as there may be jobs for free slots, then finds out when the next one is due."""
-        looked, since = False, datetime.now(UTC)
-        while self._accepting and (wants := self._wants()):
-            looked = True
+        """Claims as long as there may be jobs for free slots, and finds out when the next one is due."""
+        while self._accepting:
+            if self._patience() == 0:
+                self.look()
+            if not (wants := self._wants()):
+                return
             since = await self._engine.now()
             self._hopeful -= wants.keys()
             try:
                 await self._claim(wants)
+                await self._find_next_due(wants.keys() - self._hopeful, since)
             except BaseException:
                 self._hopeful |= wants.keys()
                 raise
-        if looked and not self._hopeful and self._accepting:
-            self._next_due = await self._due_in(since)
 
     async def _claim(self, wants: Mapping[str, int]) -> None:
         asked_at = time.monotonic()
         adopt = {action: self._processors[action].adopt_max_attempts for action in wants}
         claims = await self._engine.store.claim(wants, lease=self._engine.lease, adopt=adopt)
-        got: Counter[str] = Counter()
         for claim in claims:
             action = claim.job.action
-            got[action] += 1
+            # Who got some may find more: others may have been quicker at the rest. Who got none has seen all there is.
+            self._hopeful.add(action)
             self._running[action] += 1
             self._start(claim, self._processors[action], asked_at)
-        # Who got all it wanted may find more; who got less has seen all there is.
-        self._hopeful |= {action for action, want in wants.items() if got[action] == want}
 
     def _wants(self) -> dict[str, int]:
         free = {action: self._processors[action].concurrency - self._running[action] for action in self._hopeful}
         return {action: slots for action, slots in free.items() if slots > 0}
 
-    async def _due_in(self, since: datetime) -> float | None:
-        """When the next job of these actions is due, in monotonic seconds."""
-        due = await self._engine.store.next_due(list(self._processors), since) if self._processors else None
-        if due is None:
-            return None
-        return time.monotonic() + (due - await self._engine.now()).total_seconds() + SOON
+    async def _find_next_due(self, actions: Collection[str], since: datetime) -> None:
+        """Wakes when a job of some actions is due that was not at a time, unless something else is due before.
+
+        An action that is not among them is looked at as soon as it has a free slot, and then it is its turn.
+        """
+        due = await self._engine.store.next_due(actions, since) if actions else None
+        if due is not None:
+            at = time.monotonic() + (due - await self._engine.now()).total_seconds() + SOON
+            self._next_due = at if self._next_due is None else min(self._next_due, at)
 
     def _patience(self) -> float | None:
         """Seconds until it has to look by itself; None when only a signal can mean something new."""
-        waits = [processor.poll_interval for processor in self._processors.values() if processor.poll_interval]
+        intervals = [processor.poll_interval for processor in self._processors.values() if processor.poll_interval]
+        alarms = [self._looked_at + interval for interval in intervals]
         if self._next_due is not None:
-            waits.append(max(self._next_due - time.monotonic(), 0))
-        return min(waits, default=None)
+            alarms.append(self._next_due)
+        return max(min(alarms) - time.monotonic(), 0) if alarms else None
 
     def _report(self, error: Exception) -> None:
         if self._failures == 5:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
+from pymongo.errors import PyMongoError
+
 from durabl_ext.core.settle import Settlement
 from durabl_ext.outcomes import Settled
 from durabl_ext.runtime.store import Store
@@ -49,7 +51,7 @@ class Committer:
         try:
             outcomes = await self._store.settle([settlement for settlement, _ in batch])
         except Exception as error:
-            if not alone and len(batch) > 1 and isinstance(error, RuntimeError):
+            if not alone and len(batch) > 1 and not isinstance(error, PyMongoError):
                 return False
             for _, outcome in batch:
                 if not outcome.done():

@@ -118,8 +118,14 @@ class Engine:
 
     async def manage(self, run: Run, handler: Handler) -> tuple[Settled | None, BaseException | None]:
         """Calls the handler and ends the run; gives what became of it and what the handler raised."""
+        if run.expired():  # the answer of the claim took longer than its lease: another may be at it
+            self._lost(run, "deadline")
+            self.forget(run)
+            return None, None
         try:
             error = await self._invoke(handler, run.job, run.stop, self.log_of(run))
+        except Exception as trouble:  # no thread can be had
+            error = trouble
         except BaseException:  # the loop is being closed; the run is recovered when its lease ends
             self.forget(run)
             raise
@@ -138,11 +144,11 @@ class Engine:
 
     async def end(self, run: Run, error: BaseException | None) -> Settled | None:
         """Ends a run by what its handler raised, or returned (None); gives None when the run is no longer its own."""
+        duration = time.monotonic() - run.began
         try:
             if run.orphaned or run.stop.reason in ("lease-lost", "deadline"):
                 return None
-            await self._flush(run)
-            duration = time.monotonic() - run.began
+            await self._flush(run, last=True)
             how = _how(run, error)
             run.settling = True
             outcome = await self._settled(run, how, error)
@@ -180,15 +186,19 @@ class Engine:
         self._invoke.close()
 
     async def _settled(self, run: Run, how: How, error: BaseException | None) -> Settled | None:
-        """Writes the end until it is stored or the lease may have ended; then the reaper has the word."""
+        """Writes the end until it is stored or the lease may have ended; then the reaper has the word.
+
+        Heartbeats go on meanwhile. An end that is refused all the same is given up after a lease, so that the job is
+        recovered and its slot is free.
+        """
         settlement = run.claim.settled(how, None if error is None or how == "release" else stored_error(error))
-        failures = 0
+        failures, until = 0, time.monotonic() + self.lease.total_seconds()
         while not run.orphaned:
             try:
                 return await self._committer.settle(settlement)
             except Exception as trouble:
                 failures += 1
-                if run.expired():
+                if run.expired() or time.monotonic() >= until:
                     self.logger.error(
                         "the end of job %s is not stored, it is recovered when its lease ends: %r", run.job.id, trouble
                     )
@@ -218,8 +228,8 @@ class Engine:
                     told(self.sink, events.JobLeaseLost(**facts, op="settle"))
 
     def _lost(self, run: Run, op: Literal["heartbeat", "deadline"]) -> None:
-        if run.stop.reason in ("lease-lost", "deadline"):
-            return
+        if run.settling or run.stop.reason in ("lease-lost", "deadline"):
+            return  # of a run whose handler has ended the write of its end says what became of it
         self.logger.warning(
             "job %s: its lease is lost (%s); its handler is told, its end changes nothing", run.job.id, op
         )
@@ -238,15 +248,19 @@ class Engine:
         del self._flushes[run]
         await self._flush(run)
 
-    async def _flush(self, run: Run) -> None:
-        """Writes the lines of a log that wait; what cannot be written is dropped, a log is no reason to fail."""
-        lines = [run.lines.popleft() for _ in range(len(run.lines))]
-        if not lines:
-            return
-        try:
-            await self.store.log(run.claim, lines)
-        except Exception as error:
-            self.logger.warning("%d lines of the log of job %s are lost: %r", len(lines), run.job.id, error)
+    async def _flush(self, run: Run, *, last: bool = False) -> None:
+        """Writes the lines of a log that wait; what cannot be written at last is dropped, as a log fails no job."""
+        async with run.flushing:  # the end must not overtake lines that are on their way
+            lines = [run.lines.popleft() for _ in range(len(run.lines))]
+            if not lines:
+                return
+            try:
+                await self.store.log(run.claim, lines)
+            except Exception as error:
+                if last:
+                    self.logger.warning("%d lines of the log of job %s are lost: %r", len(lines), run.job.id, error)
+                else:
+                    run.lines.extendleft(reversed(lines))
 
 
 def _how(run: Run, error: BaseException | None) -> How:

@@ -99,7 +99,8 @@ class Heartbeats:
                 run.next_beat = time.monotonic() + run.interval / RETRY
             return
         for run, answer in zip(due, answers, strict=True):
+            run.next_beat = asked_at + run.interval
             if not isinstance(answer, LeaseLost):
                 run.renewed(asked_at, self._lease)
-            elif run in self._runs and not run.settling:
+            elif run in self._runs:
                 self._lost(run, "heartbeat")

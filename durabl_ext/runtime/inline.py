@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import timedelta
+from typing import Any, TypeVar
 
 from durabl_ext.backends import AsyncBackend, Backend
 from durabl_ext.claims import Claim
 from durabl_ext.core.settle import Settlement
 from durabl_ext.errors import FatalJobError
 from durabl_ext.job import LogLine
-from durabl_ext.runtime.invoke import InvokeHere, call
+from durabl_ext.runtime.invoke import InvokeHere, call, finished
 from durabl_ext.runtime.processors import Processor
+from durabl_ext.runtime.runs import log_line
 from durabl_ext.runtime.signal import Stop
 from simplequeue.failure import stored_error
 from simplequeue.handlers import is_async
 from simplequeue.threads import LoopThread
+
+T = TypeVar("T")
 
 
 def run_inline(backend: Backend, id: str, processors: Mapping[str, Processor], lease: timedelta) -> None:
@@ -31,20 +35,14 @@ def run_inline(backend: Backend, id: str, processors: Mapping[str, Processor], l
     stop = Stop()
 
     def log(message: str) -> None:
-        lines.append(LogLine(backend.now(), str(message)))
+        lines.append(log_line(backend.now(), message))
 
     if is_async(processor.handler):
-        # A loop of its own: the caller may be on one already.
-        loop = LoopThread("durabl-inline")
-        try:
-            error = loop.call(InvokeHere()(processor.handler, claim.job, stop, log))
-        finally:
-            loop.close()
+        error = _awaited(InvokeHere()(processor.handler, claim.job, stop, log))
     else:
         result, error = call(processor.handler, claim.job, stop, log)
-        if inspect.iscoroutine(result):
-            result.close()
-            error = TypeError(f"the handler {processor.handler!r} returned a coroutine; make it an async def")
+        if inspect.isawaitable(result):
+            error = _awaited(finished(processor.handler, result, stop))
     backend.log(claim, lines)
     backend.settle([_end(claim, error)])
 
@@ -62,10 +60,19 @@ async def run_inline_async(
     at = await backend.now()
     lines: list[LogLine] = []
     invoke = InvokeHere()
-    error = await invoke(processor.handler, claim.job, Stop(), lambda message: lines.append(LogLine(at, str(message))))
+    error = await invoke(processor.handler, claim.job, Stop(), lambda message: lines.append(log_line(at, message)))
     invoke.close()
     await backend.log(claim, lines)
     await backend.settle([_end(claim, error)])
+
+
+def _awaited(coroutine: Coroutine[Any, Any, T]) -> T:
+    # A loop of its own: the caller may be on one already.
+    loop = LoopThread("durabl-inline")
+    try:
+        return loop.call(coroutine)
+    finally:
+        loop.close()
 
 
 def _end(claim: Claim, error: BaseException | None) -> Settlement:

@@ -41,7 +41,7 @@ class InvokeHere:
         if is_async(handler):
             return await _on_this_loop(handler, job, stop, log)
         result, error = await self._threads.run(lambda: call(handler, job, stop, log))
-        return error if not inspect.isawaitable(result) else await _finished(handler, result, stop)
+        return error if not inspect.isawaitable(result) else await finished(handler, result, stop)
 
     def close(self) -> None:
         self._threads.close()
@@ -62,7 +62,7 @@ class InvokeApart:
 
     async def finish(self, handler: Handler, running: Awaitable[object], stop: Stop) -> BaseException | None:
         """Gives what comes of an awaitable that a ``def`` handler returned."""
-        return await self._handlers_loop().result(_finished(handler, running, stop))
+        return await self._handlers_loop().result(finished(handler, running, stop))
 
     def close(self) -> None:
         self._threads.close()
@@ -88,7 +88,7 @@ def call(handler: Handler, job: DurableJob, stop: Stop, log: Log) -> tuple[objec
 
 
 async def _on_this_loop(handler: Handler, job: DurableJob, stop: Stop, log: Log) -> BaseException | None:
-    return await _finished(handler, _called(handler, job, AsyncJobContext(AsyncSignal(stop), log)), stop)
+    return await finished(handler, _called(handler, job, AsyncJobContext(AsyncSignal(stop), log)), stop)
 
 
 async def _called(handler: Handler, job: DurableJob, context: AsyncJobContext) -> object:
@@ -96,7 +96,7 @@ async def _called(handler: Handler, job: DurableJob, context: AsyncJobContext) -
     return await result if inspect.isawaitable(result) else result
 
 
-async def _finished(handler: Handler, running: Awaitable[object], stop: Stop) -> BaseException | None:
+async def finished(handler: Handler, running: Awaitable[object], stop: Stop) -> BaseException | None:
     """Awaits a handler in a task of its own, which ``stop`` cancels, and gives what it raised."""
     # Who cancels "the task of this job", even when it has just ended, must not hit the write of its end. What it raises
     # travels as a value: SystemExit would end the loop.

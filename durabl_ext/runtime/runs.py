@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from datetime import UTC, datetime, timedelta
@@ -42,6 +43,7 @@ class Run:
         self.orphaned = False
         """It was given back while its handler went on: whatever that says changes nothing any more."""
         self.lines: deque[LogLine] = deque()
+        self.flushing = asyncio.Lock()
         self._offset = offset
 
     @property
@@ -51,13 +53,20 @@ class Run:
 
     def log(self, message: str) -> None:
         """Takes in a line for the job's log; from any thread."""
-        self.lines.append(LogLine(datetime.now(UTC) + self._offset, str(message)))
+        self.lines.append(log_line(datetime.now(UTC) + self._offset, message))
 
     def renewed(self, asked_at: float, lease: timedelta) -> None:
         """Takes note of a heartbeat that was answered."""
         self.deadline = max(self.deadline, asked_at + lease.total_seconds())
-        self.next_beat = asked_at + self.interval
 
     def expired(self) -> bool:
         """Whether the lease may have ended."""
         return time.monotonic() >= self.deadline
+
+
+def log_line(at: datetime, message: object) -> LogLine:
+    """Makes a line of whatever a handler logs: it is for the reader of a log, and never fails the job."""
+    try:
+        return LogLine(at, str(message))
+    except Exception as error:
+        return LogLine(at, f"<a {type(message).__name__} whose text cannot be had: {type(error).__name__}>")

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from durabl_ext.claims import Claim
+from durabl_ext.outcomes import RetryScheduled
 from durabl_ext.runtime.claimer import Claimer
 from durabl_ext.runtime.engine import Engine
 from durabl_ext.runtime.processors import Processor
@@ -132,11 +133,13 @@ class Worker:
 
     async def _work(self, run: Run, processor: Processor) -> None:
         try:
-            await self.engine.manage(run, processor.handler)
+            outcome, _ = await self.engine.manage(run, processor.handler)
         finally:
             self._claimer.freed(processor.action)
         if run.job.dedupe_scope == "queued":
             self._claimer.look()  # a follower may have waited, of any action
+        elif isinstance(outcome, RetryScheduled):
+            self._claimer.look(processor.action)  # where there is no stream that says when it is due again
 
     async def _give_back(self, run: Run, processor: Processor) -> None:
         """Ends a run that a claim started while the shutdown began."""
