@@ -120,7 +120,12 @@ class Engine:
         """Calls the handler and ends the run; gives what became of it and what the handler raised."""
         if run.expired():  # the answer of the claim took longer than its lease: another may be at it
             self._lost(run, "deadline")
-            self.forget(run)
+            try:
+                await self._committer.settle(run.claim.settled("release"))
+            except Exception as trouble:
+                self.logger.warning("job %s is recovered when its lease ends: %r", run.job.id, trouble)
+            finally:
+                self.forget(run)
             return None, None
         try:
             error = await self._invoke(handler, run.job, run.stop, self.log_of(run))

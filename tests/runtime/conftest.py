@@ -53,10 +53,13 @@ class Front:
 
 
 class Calls:
-    """Makes backends that call ``before`` with the name of each call and which of that name it is; it may raise or wait.
+    """Makes backends that call ``before`` with the name of each call and which of that name it is.
+
+    It may raise, or wait: the call is not made, or made later.
 
     Attributes:
         counts: How many calls there were, by name.
+        batches: How many ends each call of ``settle`` had.
     """
 
     NAMES = ("claim", "settle", "heartbeat", "log", "next_due", "recover")

@@ -46,7 +46,7 @@ def test_a_second_handler_of_an_action_is_an_error_that_names_the_first() -> Non
     queue = JobQueue(DummyBackend())
     queue.process("a", print)
     with pytest.raises(ValueError, match="'a' has a handler already: <built-in function print>"):
-        queue.process("a", repr)
+        queue.process("a", lambda job, ctx: None)
 
 
 def generates(job: Any, ctx: Any) -> Any:
@@ -115,7 +115,7 @@ def test_a_handler_may_be_anything_that_can_be_called(db: DB, queue: Front, kind
         "async partial": partial(more, "x"),
         "object": seen,
         "async object": seen_async,
-        "lambda": lambda job, ctx: waits(job, ctx),
+        "lambda": lambda job, ctx: waits(job=job, ctx=ctx),
     }
     queue.process("a", handlers[kind])
     id = queue.add()
@@ -188,7 +188,7 @@ def test_what_would_end_a_process_or_a_task_fails_the_job_and_the_worker_lives(
 def test_a_fatal_error_fails_at_once_and_its_cause_is_kept(db: DB, queue: Front) -> None:
     def breaks(job: Any, ctx: Any) -> None:
         try:
-            {}["missing"]
+            raise KeyError("missing")
         except KeyError as cause:
             raise FatalJobError("this can never work") from cause
 

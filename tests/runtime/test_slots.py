@@ -9,6 +9,7 @@ from typing import Any
 from pymongo.database import Database
 
 from durabl_ext import Enqueue
+from simplequeue import create_queue
 from tests.runtime.conftest import Calls, Front, Opener, Runs
 from tests.watching import ended, until
 
@@ -101,7 +102,8 @@ def test_a_worker_whose_candidates_were_all_taken_by_others_looks_again(db: DB, 
     queue, seen = open_sync(), Runs()
     ids = add_many(queue, 12)
     stolen: list[Any] = []
-    write = queue.queue.backend._decisions._jobs.write
+    backend: Any = queue.queue.backend
+    write = backend._decisions._jobs.write
 
     async def outrun(writes: Any) -> Any:
         if len(stolen) < 9:
@@ -109,7 +111,7 @@ def test_a_worker_whose_candidates_were_all_taken_by_others_looks_again(db: DB, 
         return await write(writes)
 
     thief = open_sync()
-    queue.queue.backend._decisions._jobs.write = outrun
+    backend._decisions._jobs.write = outrun
     queue.process("a", seen, concurrency=3)
     queue.start(reaper=False)
     until(ended(db.job, ids[9:]))
@@ -118,8 +120,6 @@ def test_a_worker_whose_candidates_were_all_taken_by_others_looks_again(db: DB, 
 
 
 def test_plain_jobs_are_adopted_and_run_as_often_as_their_processor_says(db: DB, queue: Front) -> None:
-    from simplequeue import create_queue
-
     def fails(job: Any, ctx: Any) -> None:
         raise ValueError("no")
 

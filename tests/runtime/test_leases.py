@@ -1,0 +1,249 @@
+"""How a run keeps its lease, and what happens when it loses it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+from pymongo.errors import AutoReconnect
+
+from durabl_ext import MongoJobQueue
+from durabl_ext.runtime.signal import RunAborted
+from tests.runtime.conftest import Calls, Opener, Runs, Told
+from tests.watching import ended, until
+
+DB = Database[dict[str, Any]]
+GONE = AutoReconnect("connection closed")
+
+REAPER = """
+import sys
+from pymongo import MongoClient
+from durabl_ext import JobQueue
+
+uri, name = sys.argv[1:]
+queue = JobQueue(MongoClient(uri)[name])
+queue.start_reaper(0.2)
+print("reaping", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def reaper_elsewhere(url: str, name: str) -> Iterator[None]:
+    """A process that reaps every 0.2 s."""
+    command = [sys.executable, "-c", REAPER, url, name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reaping\n"
+        yield
+        process.communicate()
+        assert process.returncode == 0
+
+
+def sleeps(job: Any, ctx: Any) -> None:
+    time.sleep(4)
+
+
+def computes(job: Any, ctx: Any) -> None:
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        sum(range(10_000))
+
+
+async def blocks_its_loop(job: Any, ctx: Any) -> None:
+    time.sleep(4)  # noqa: ASYNC251  # that is what is tested
+
+
+def test_a_handler_that_is_busy_for_twice_its_lease_runs_once(db: DB, open_queue: Opener, mongo_url: str) -> None:
+    told = Told()
+    queue = open_queue(visibility_timeout=2, on_job_event=told)
+    handlers = {"sleeps": sleeps, "computes": computes}
+    if not queue.is_async:  # there the loop is the caller's own
+        handlers["blocks"] = blocks_its_loop  # type: ignore[assignment]  # both kinds are handlers
+    for action, handler in handlers.items():
+        queue.process(action, handler)
+    ids = [queue.add(action) for action in handlers]
+    with reaper_elsewhere(mongo_url, db.name):
+        queue.start(reaper=False)
+        until(ended(db.job, ids))
+    assert {(job["status"], job["durable"]["attempt"]) for job in db.job.find()} == {("completed", 1)}
+    assert [event.kind for event in told.events].count("claimed") == len(handlers)
+
+
+def test_heartbeats_that_fail_twice_cost_two_warnings_and_no_lease(
+    db: DB, open_queue: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls, told = Calls(), Told()
+    calls.fail("heartbeat", GONE, first=0, times=2)
+    queue = open_queue(calls, visibility_timeout=1, on_job_event=told)
+    queue.process("a", lambda job, ctx: until(lambda: ctx.signal.is_set() or calls.counts["heartbeat"] >= 6))
+    id = queue.add()
+    queue.start(reaper=False)
+    until(ended(db.job, [id]))
+    assert queue.get(id).status == "completed"
+    assert caplog.text.count("leases could not be renewed") == 2
+    assert told.of("lease-lost") == []
+
+
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+def test_a_handler_whose_heartbeats_fail_for_a_lease_is_told_and_its_end_is_not_written(
+    db: DB, open_queue: Opener, how: str
+) -> None:
+    calls, told, release = Calls(), Told(), threading.Event()
+
+    def before(name: str, number: int) -> None:
+        if name == "heartbeat" and not release.is_set():
+            if how == "hangs":
+                release.wait(60)
+            raise GONE
+
+    calls.before = before
+    queue = open_queue(calls, visibility_timeout=1, on_job_event=told)
+    seen = Runs(lambda job, ctx: ctx.signal.wait(60))
+    other = Runs()
+    queue.process("held", seen)
+    queue.process("other", other)
+    held = queue.add("held")
+    queue.start(reaper=False)
+    lost = told.wait_for("lease-lost")
+    seen.wait_for_ends(1)
+    assert seen.contexts[0].signal.reason == "deadline"
+    assert (lost.op, lost.job_id, lost.attempt, lost.action) == ("deadline", held, 1, "held")
+    late = queue.add("other")
+    until(ended(db.job, [late]))
+    again = queue.add("held")
+    seen.wait_for(2)
+    release.set()
+    assert calls.batches == [1]
+    assert db.job.find_one({"_id": held})["status"] == "running"  # type: ignore[index]  # it is there
+    assert again == seen.ids[1]
+
+
+def take_away(db: DB, id: str) -> Any:
+    """Has another worker's reaper take a job from its run, as if its lease had ended; gives the document."""
+    db.job.update_one({"_id": id}, {"$set": {"durable.lease_expires_at": datetime(2020, 1, 1, tzinfo=UTC)}})
+    assert MongoJobQueue(db).recover().handled == 1
+    return db.job.find_one({"_id": id})
+
+
+def test_a_run_whose_job_was_taken_away_is_told_and_writes_nothing(db: DB, open_queue: Opener) -> None:
+    told = Told()
+    queue, seen = open_queue(visibility_timeout=60, on_job_event=told), Runs(lambda job, ctx: ctx.signal.wait(60))
+    queue.process("a", seen, heartbeat_interval=0.2)
+    id = queue.add(backoff="fixed", backoff_delay=60)
+    queue.start(reaper=False)
+    seen.wait_for(1)
+    after = take_away(db, id)
+    seen.wait_for_ends(1)
+    assert seen.contexts[0].signal.reason == "lease-lost"
+    assert told.wait_for("lease-lost").op == "heartbeat"
+    other = queue.add()
+    seen.wait_for(2)
+    assert db.job.find_one({"_id": id}) == after
+    assert seen.ids == [id, other]
+
+
+def test_a_run_that_ends_after_its_job_was_taken_away_changes_nothing_and_says_so(db: DB, open_queue: Opener) -> None:
+    told, hold = Told(), threading.Event()
+    queue, seen = open_queue(visibility_timeout=60, on_job_event=told), Runs(lambda job, ctx: hold.wait(60))
+    queue.process("a", seen)
+    id = queue.add(backoff="fixed", backoff_delay=60)
+    queue.start(reaper=False)
+    seen.wait_for(1)
+    after = take_away(db, id)
+    hold.set()
+    assert told.wait_for("lease-lost").op == "settle"
+    assert db.job.find_one({"_id": id}) == after
+    assert told.of("completed") == []
+
+
+def test_an_async_handler_is_cancelled_when_its_lease_is_lost_and_may_say_why(db: DB, open_queue: Opener) -> None:
+    reasons: list[Any] = []
+
+    async def waits(job: Any, ctx: Any) -> None:
+        assert not ctx.signal.is_set()
+        assert ctx.signal.reason is None
+        assert not await ctx.signal.wait(0.01)
+        ctx.signal.raise_if_set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            assert await ctx.signal.wait()
+            reasons.append(ctx.signal.reason)
+            try:
+                ctx.signal.raise_if_set()
+            except RunAborted as aborted:
+                reasons.append(aborted)
+            raise
+
+    queue = open_queue(visibility_timeout=60)
+    queue.process("a", waits, heartbeat_interval=0.2)
+    id = queue.add(backoff="fixed", backoff_delay=60)
+    queue.start(reaper=False)
+    until(lambda: db.job.find_one({"_id": id, "status": "running"}))
+    after = take_away(db, id)
+    until(lambda: len(reasons) == 2)
+    assert reasons[0] == "lease-lost"
+    assert reasons[1].reason == "lease-lost"
+    assert str(reasons[1]) == "the run was told to stop: lease-lost"
+    assert db.job.find_one({"_id": id}) == after
+
+
+def test_a_sync_handler_asks_its_signal_and_a_catch_all_does_not_swallow_what_it_raises(
+    db: DB, open_queue: Opener
+) -> None:
+    raised: list[BaseException] = []
+
+    def waits(job: Any, ctx: Any) -> None:
+        assert not ctx.signal.is_set()
+        assert not ctx.signal.wait(0.01)
+        ctx.signal.raise_if_set()
+        try:
+            assert ctx.signal.wait()
+            try:
+                ctx.signal.raise_if_set()
+            except Exception as caught:
+                raised.append(caught)
+        except RunAborted as aborted:
+            raised.append(aborted)
+            raise
+
+    queue = open_queue(visibility_timeout=60)
+    queue.process("a", waits, heartbeat_interval=0.2)
+    id = queue.add(backoff="fixed", backoff_delay=60)
+    queue.start(reaper=False)
+    until(lambda: db.job.find_one({"_id": id, "status": "running"}))
+    after = take_away(db, id)
+    until(lambda: raised)
+    assert isinstance(raised[0], RunAborted)
+    assert not isinstance(raised[0], Exception)
+    assert db.job.find_one({"_id": id}) == after
+
+
+def test_a_claim_whose_answer_took_longer_than_its_lease_is_given_back_and_not_begun(
+    db: DB, open_queue: Opener
+) -> None:
+    calls, told = Calls(), Told()
+
+    def before(name: str, number: int) -> None:
+        if (name, number) == ("claim", 0):
+            threading.Event().wait(1.2)  # what the network takes
+
+    calls.before = before
+    queue, seen = open_queue(calls, visibility_timeout=1, on_job_event=told), Runs()
+    queue.process("a", seen)
+    id = queue.add(max_attempts=1)
+    queue.start(reaper=False)
+    until(ended(db.job, [id]))
+    assert seen.ids == [id]
+    assert (queue.get(id).status, queue.get(id).attempt) == ("completed", 1)
+    assert told.wait_for("lease-lost").op == "deadline"
