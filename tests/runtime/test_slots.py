@@ -23,8 +23,14 @@ def add_many(queue: Front, count: int, action: str = "a", **options: Any) -> lis
 
 def test_a_worker_never_runs_more_of_an_action_than_it_has_slots_and_takes_no_more(db: DB, queue: Front) -> None:
     most: list[int] = []
+    together = threading.Barrier(4)  # sixty handlers, in fifteen groups that are there at once
     one = Runs(lambda job, ctx: most.append(db.job.count_documents({"status": "running", "action": "one"})))
-    four = Runs(lambda job, ctx: most.append(db.job.count_documents({"status": "running", "action": "four"}) - 3))
+
+    def meet(job: Any, ctx: Any) -> None:
+        together.wait(60)
+        most.append(db.job.count_documents({"status": "running", "action": "four"}) - 3)
+
+    four = Runs(meet)
     queue.process("one", one)
     queue.process("four", four, concurrency=4)
     ids = add_many(queue, 20, "one") + add_many(queue, 60, "four")
