@@ -6,7 +6,7 @@ transaction it is the other way round, since there a refused insert has already 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pymongo.errors import DuplicateKeyError
 
@@ -22,6 +22,9 @@ ROUNDS = 1_000
 """How often a key may change hands under an enqueue before it gives up. Each round needs a job to come or go, or a
 rival to be coalesced, between two calls, so that somebody gets on in each. Of 24 processes that did nothing but
 coalesce into one job, on two cores, some needed more than 32."""
+
+KEYS_A_LOOK = 500
+"""Keys looked for together: of the longest, and named twice, they take a quarter of what a command may."""
 
 COALESCED = "durable.coalesced"
 """How many requests a job has taken in while it waited; absent for none."""
@@ -49,8 +52,10 @@ async def enqueue(jobs: Jobs, requests: Sequence[Request], session: Session | No
     if getattr(session, "in_transaction", False):
         return await _in_transaction(jobs, pairs, session)
     refused = await jobs.insert_each(documents, session=session) if documents else set()
+    seen = await _seen(jobs, [requests[index] for index in sorted(refused)], session)
     return [
-        await _taken(jobs, *pair, session) if index in refused else pair[1]["_id"] for index, pair in enumerate(pairs)
+        await _taken(jobs, *pair, seen, session) if index in refused else pair[1]["_id"]
+        for index, pair in enumerate(pairs)
     ]
 
 
@@ -120,12 +125,39 @@ def _read(waiting: Document) -> Document:
     }
 
 
-async def _taken(jobs: Jobs, request: Request, document: Document, session: Session | None) -> str | None:
-    """Settles a request that an index has refused, until the answer is true of one moment."""
+async def _seen(jobs: Jobs, refused: Sequence[Request], session: Session | None) -> dict[str, list[Document]]:
+    """Gives the holders of the keys of requests that an index has refused, looked for together.
+
+    A nightly enqueue_many of which most keys are taken made a call for each: 482 ms for 500.
+    """
+    keys = list({request.dedupe.key for request in refused if request.dedupe is not None})
+    seen: dict[str, list[Document]] = {key: [] for key in keys}
+    for begin in range(0, len(keys), KEYS_A_LOOK):
+        for holder in await holders(jobs, keys[begin : begin + KEYS_A_LOOK], session):
+            seen[holder["durable"]["dedupe"]["key"]].append(holder)
+    return seen
+
+
+async def _taken(
+    jobs: Jobs,
+    request: Request,
+    document: Document,
+    seen: Mapping[str, list[Document]],
+    session: Session | None,
+) -> str | None:
+    """Settles a request that an index has refused, until the answer is true of one moment.
+
+    Args:
+        jobs: Where.
+        request: The request.
+        document: The job it would become.
+        seen: Who held its key after it was refused.
+        session: The caller's session.
+    """
     dedupe = request.dedupe
     assert dedupe is not None, "only a key can be refused"
-    for _ in range(ROUNDS):
-        held = await holders(jobs, (dedupe.key,), session)
+    for round in range(ROUNDS):
+        held = await holders(jobs, (dedupe.key,), session) if round else seen[dedupe.key]
         if any(holder["_id"] == document["_id"] for holder in held):
             return str(document["_id"])  # an earlier attempt had stored it
         check_scope(dedupe, held)

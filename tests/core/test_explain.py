@@ -124,6 +124,17 @@ def test_the_holders_of_a_key_are_found_in_both_slots(on_server: Explained, scop
         assert plan.indexes == {QUEUED_SLOT.name, RUNNING_SLOT.name}
 
 
+def test_an_enqueue_of_600_keys_that_are_taken_looks_for_them_in_two_calls(on_server: Explained) -> None:
+    core = on_server.core
+    asked = [Enqueue("a", dedupe_key=f"k{n}", dedupe_scope="queued") for n in range(600)]
+    core.enqueue_many(*asked)
+    plans = on_server.costs(lambda: core.enqueue_many(*asked, Enqueue("a", dedupe_key="free")))
+    looks = [plan for plan in plans if plan.command == "find"]
+    assert len(looks) == 2
+    assert sum(keys(looks)) <= 2_000
+    assert core.cell.collection.count_documents({}) == 601
+
+
 def test_a_coalesced_request_examines_a_key_or_two_in_each_of_two_calls(on_server: Explained) -> None:
     core = on_server.core
     add_queued(core, 2_000)

@@ -144,7 +144,7 @@ def a_latest_without_the_time_it_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_answer_that_the_key_is_taken_without_another_look(patch: pytest.MonkeyPatch) -> None:
-    async def taken(jobs: Any, request: Any, document: Document, session: Any) -> str | None:
+    async def taken(jobs: Any, request: Any, document: Document, seen: Any, session: Any) -> str | None:
         held = await enqueue.holders(jobs, (request.dedupe.key,))
         waiting = enqueue.replaceable(request, held)
         return await enqueue.coalesce(jobs, request, waiting) if waiting else None
