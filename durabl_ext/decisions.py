@@ -93,8 +93,8 @@ class Decisions:
         self._jobs = jobs
         self._limits = limits
         self._closed = False
-        # Not the module's own generator: an application's seed must not make retries everywhere due at once.
-        self._uniform = random.Random().uniform
+        # The system's chance: an application's seed, or a fork, must not make retries everywhere due at once.
+        self._uniform = random.SystemRandom().uniform
         self._doubts: dict[str, tuple[frozenset[Any], float]] = {}
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from pymongo.errors import AutoReconnect
 
 from durabl_ext import Completed, Enqueue, IndexConflictError, MongoJobQueue, PayloadError
 from durabl_ext.core.indexes import ALL, DEDUPE, DUE
+from durabl_ext.decisions import Decisions, Limits
 from simplequeue import UnsupportedServerError, create_queue
 from simplequeue.collection import CollectionJobs
 from simplequeue.jobs import NoChangeStreamError, Session, Write, Written, blocking
@@ -224,3 +226,18 @@ def test_what_is_no_database_is_refused(db: Database[dict[str, Any]], mock_db: A
             MongoJobQueue(wrong)  # type: ignore[arg-type]  # that is what is tested
     with pytest.raises(TypeError, match="DummyBackend"):
         MongoJobQueue(mock_db)
+
+
+def test_after_a_fork_parent_and_child_draw_different_waits(db: Database[dict[str, Any]]) -> None:
+    uniform = Decisions(CollectionJobs(db.job, blocking), False, Limits())._uniform
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # In the child nothing of pytest may run, whatever happens.
+        try:
+            os.write(write, f"{uniform(0, 1)}".encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as told, os.fdopen(write, "w"):
+        assert float(os.read(told.fileno(), 100)) != uniform(0, 1)
