@@ -29,7 +29,7 @@ from durabl_ext.core.enqueue import enqueue
 from durabl_ext.core.journal import Step
 from durabl_ext.core.recover import Recovered, recover
 from durabl_ext.core.settle import How, Settlement, settle
-from durabl_ext.errors import BackendClosedError
+from durabl_ext.errors import BackendClosedError, DedupeScopeConflictError
 from durabl_ext.job import DurableJob, FailureKind, LogLine, durable_from
 from durabl_ext.options import (
     Enqueue,
@@ -142,11 +142,7 @@ class Decisions:
         at_most = sum(wants.values()) if limit is None else checked_count(limit, "limit")
         terms = self._terms(lease, adopt)
         await self._release_strays()
-        claimed = await self._indexed(lambda: claim(self._jobs, wants, at_most, terms))
-        claims = self._claims(terms, claimed)
-        if claimed.trouble is not None and not claims:
-            raise claimed.trouble  # "none" would mean that there is none
-        return claims
+        return await self._started(terms, lambda: claim(self._jobs, wants, at_most, terms))
 
     async def next_due(self, actions: Collection[str], after: datetime) -> datetime | None:
         wanted, time = _checked_actions(actions), checked_time(after, "after")
@@ -169,7 +165,9 @@ class Decisions:
             await self._ensure_dedupe(None)
         try:
             started = await claim_or_enqueue(self._jobs, request, terms)
-        except PyMongoError:
+        except DedupeScopeConflictError:
+            raise
+        except BaseException:  # also a task that was cancelled in the middle of a call
             self._doubt(terms, ())
             raise
         return None if started is None else Claim(started, terms.token)
@@ -242,8 +240,7 @@ class Decisions:
 
     async def _claim_one(self, filter: Document, lease: Seconds) -> Claim | None:
         terms = self._terms(lease)
-        claimed = await self._indexed(lambda: claim_where(self._jobs, filter, terms))
-        return next(iter(self._claims(terms, claimed)), None)
+        return next(iter(await self._started(terms, lambda: claim_where(self._jobs, filter, terms))), None)
 
     def _terms(self, lease: Seconds, adopt: Mapping[str, int] | None = None) -> Terms:
         self._refuse_closed()
@@ -253,9 +250,19 @@ class Decisions:
         }
         return Terms(secrets.token_hex(16), checked_lease(lease), checked_adopt)
 
-    def _claims(self, terms: Terms, claimed: Claimed) -> list[Claim]:
+    async def _started(self, terms: Terms, decide: Callable[[], Awaitable[Claimed]]) -> list[Claim]:
+        await self._ensure_indexes()  # without them nothing is tried
+        try:
+            claimed = await self._indexed(decide)
+        except PyMongoError:
+            raise  # nothing was tried
+        except BaseException:  # a task that was cancelled, say, when its call was on its way
+            self._doubt(terms, ())
+            raise
         if claimed.doubtful:
             self._doubt(terms, (job.id for job in claimed.jobs))
+        if claimed.trouble is not None and not claimed.jobs:
+            raise claimed.trouble  # "none" would mean that there is none
         return [Claim(job, terms.token) for job in claimed.jobs]
 
     def _doubt(self, terms: Terms, started: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -28,6 +29,7 @@ class LostAnswers(CollectionJobs):
     """Loses the answers of writes and inserts while told to: of calls that were made, or are made later."""
 
     lose: str | None = None
+    trouble: type[BaseException] = AutoReconnect
 
     def __init__(self, collection: Any) -> None:
         super().__init__(collection, blocking)
@@ -39,13 +41,13 @@ class LostAnswers(CollectionJobs):
         else:
             written = await super().write(writes)
         if self.lose is not None:
-            raise AutoReconnect(f"{self.lose} was lost")
+            raise self.trouble(f"{self.lose} was lost")
         return written
 
     async def insert_each(self, documents: list[dict[str, Any]], *, session: Session | None = None) -> set[int]:
         refused = await super().insert_each(documents, session=session)
         if self.lose is not None:
-            raise AutoReconnect("the answer was lost")
+            raise self.trouble("the answer was lost")
         return refused
 
     def deliver(self) -> None:
@@ -101,6 +103,27 @@ def test_a_run_that_claim_or_enqueue_stored_without_hearing_of_it_is_given_back(
     assert backend.claim_or_enqueue(Enqueue("a", {"v": 2}, **KEY), lease=LEASE) is None
     (claim,) = backend.claim(["a"], 1, lease=LEASE)
     assert (claim.job.data, claim.job.attempt) == ({"v": 1}, 1)
+
+
+@pytest.mark.parametrize("interrupt", [CancelledError, KeyboardInterrupt])
+@pytest.mark.parametrize("way", ["claim", "claim_by_id", "claim_or_enqueue"])
+def test_what_a_claim_started_that_was_interrupted_is_given_back_with_no_attempt_spent(
+    lossy: tuple[MongoJobQueue, LostAnswers], way: str, interrupt: type[BaseException]
+) -> None:
+    backend, jobs = lossy
+    (id,) = [None] if way == "claim_or_enqueue" else backend.enqueue([Enqueue("a", **KEY)])
+    jobs.lose, jobs.trouble = "the answer", interrupt
+    with pytest.raises(interrupt):
+        if way == "claim":
+            backend.claim(["a"], 1, lease=LEASE)
+        elif way == "claim_by_id":
+            backend.claim_by_id(str(id), lease=LEASE)
+        else:
+            backend.claim_or_enqueue(Enqueue("a", **KEY), lease=LEASE)
+    jobs.lose = None
+    (claim,) = backend.claim(["a"], 1, lease=LEASE)
+    assert claim.job.attempt == 1
+    assert backend.settle([claim.settled("complete")]) == [Completed()]
 
 
 def test_after_a_lease_nothing_is_looked_for_under_a_lost_claim(
