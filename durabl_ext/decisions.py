@@ -123,8 +123,9 @@ class Decisions:
 
     async def enqueue(self, jobs: Sequence[Enqueue], *, session: Session | None = None) -> list[str | None]:
         self._refuse_closed()
+        asked = list(jobs)
         requests = [
-            checked(one, self._jobs.codec, f"jobs[{n}]." if len(jobs) > 1 else "") for n, one in enumerate(jobs)
+            checked(one, self._jobs.codec, f"jobs[{n}]." if len(asked) > 1 else "") for n, one in enumerate(asked)
         ]
         if any(request.dedupe for request in requests):
             await self._ensure_dedupe(session)
@@ -173,9 +174,10 @@ class Decisions:
         return None if started is None else Claim(started, terms.token)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        for n, settlement in enumerate(settlements):
+        asked = list(settlements)
+        for n, settlement in enumerate(asked):
             _check_settlement(settlement, f"settlements[{n}]")
-        return await settle(self._jobs, settlements, self._uniform)
+        return await settle(self._jobs, asked, self._uniform)
 
     async def heartbeat(self, claims: Sequence[Claim], *, lease: Seconds) -> list[Renewed | LeaseLost]:
         pairs = [(claim.job.id, claim.token) for claim in claims]
@@ -186,7 +188,7 @@ class Decisions:
             self._jobs,
             claim.job.id,
             claim.token,
-            lines,
+            [_checked_line(line, f"lines[{n}]") for n, line in enumerate(lines)],
             keep=self._limits.max_log_entries,
             message_bytes=self._limits.max_log_message_bytes,
         )
@@ -308,6 +310,12 @@ class Decisions:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise BackendClosedError("this backend was shut down; it starts and stores no more jobs")
+
+
+def _checked_line(line: LogLine, path: str) -> LogLine:
+    if not isinstance(line.message, str):
+        raise PayloadError(f"{path}.message", f"expected a text, found {shown(line.message)}")
+    return LogLine(checked_time(line.at, f"{path}.at"), line.message)
 
 
 def _check_settlement(settlement: Settlement, path: str) -> None:

@@ -177,7 +177,7 @@ def checked_lease(value: object, path: str = "lease") -> timedelta:
     seconds = checked_seconds(value, path)
     if seconds < MIN_LEASE:
         raise PayloadError(path, f"expected at least {MIN_LEASE:g} s, found {value!r}: heartbeats could not keep up")
-    return timedelta(seconds=seconds)
+    return timedelta(milliseconds=round(seconds * 1_000))  # what is stored of its end, so that both compare equal
 
 
 def checked_key(value: object, path: str) -> str:

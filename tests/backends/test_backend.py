@@ -249,6 +249,40 @@ def test_an_ending_that_there_is_not_is_named_and_ends_nothing(backend: Face, ho
     assert {backend.get(id).status for id in ids} == {Status.RUNNING}
 
 
+def test_jobs_endings_and_lines_may_come_one_by_one(backend: Face) -> None:
+    ids = backend.enqueue(Enqueue("a") for _ in range(2))
+    claims = backend.start(limit=2)
+    assert [claim.job.id for claim in claims] == ids
+    backend.log(claims[0], (LogLine(LONG_AGO, text) for text in ("one", "two")))
+    assert [line.message for line in backend.get(ids[0]).logs] == ["one", "two"]
+    assert backend.settle(claim.settled("complete") for claim in claims) == [Completed(), Completed()]
+    assert {backend.get(id).status for id in ids} == {Status.COMPLETED}
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        (LogLine(LONG_AGO.replace(tzinfo=None), "x"), "lines[1].at"),
+        (LogLine("now", "x"), "lines[1].at"),  # type: ignore[arg-type]  # that is what is tested
+        (LogLine(LONG_AGO, 5), "lines[1].message"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_line_that_cannot_be_read_as_it_was_written_is_named(backend: Face, line: LogLine, path: str) -> None:
+    id = backend.add()
+    (claim,) = backend.start()
+    with pytest.raises(PayloadError) as error:
+        backend.log(claim, [LogLine(LONG_AGO, "x"), line])
+    assert error.value.path == path
+    assert backend.get(id).logs == ()
+
+
+def test_the_end_of_a_lease_is_told_as_it_is_stored(backend: Face) -> None:
+    claim = backend.claim_or_enqueue(Enqueue("a"), lease=60.123_456_7)
+    assert claim.job.lease_expires_at == backend.get(claim.job.id).lease_expires_at
+    (renewed,) = backend.heartbeat([claim], lease=90.123_456_7)
+    assert renewed.until == backend.get(claim.job.id).lease_expires_at
+
+
 @pytest.mark.parametrize("reason", [None, 5, b"no", ValueError])
 def test_a_reason_that_is_no_text_and_no_exception_is_named(backend: Face, reason: Any) -> None:
     id = backend.add()
