@@ -73,9 +73,12 @@ async def holders(jobs: Jobs, keys: Iterable[str], session: Session | None = Non
 
 
 def check_scope(dedupe: Dedupe, held: Iterable[Document]) -> None:
-    """Raises when a holder lives under the other scope."""
+    """Raises when a holder lives under the other scope.
+
+    One whose scope another program left out holds the slot of its status only, as one of scope ``queued`` does.
+    """
     for holder in held:
-        scope = holder["durable"]["dedupe"]["scope"]
+        scope = holder["durable"]["dedupe"].get("scope", "queued")
         if scope != dedupe.scope:
             raise DedupeScopeConflictError(dedupe.key, scope, dedupe.scope, str(holder["_id"]))
 

@@ -170,7 +170,8 @@ def _became(plan: _Plan, document: Mapping[str, Any] | None) -> Settled | None:
         return None
     if status in ENDED and ours:
         return plan.outcome if status == plan.move.target else _ended_otherwise(plan, status)
-    for receipt in durable.get("receipts", ()):
+    receipts = durable.get("receipts")
+    for receipt in receipts if isinstance(receipts, list) else ():  # what another program made of it is none
         if receipt["token"] == plan.settlement.token and receipt["move"] == plan.move.name:
             return RetryScheduled(receipt["run_at"]) if plan.move is RETRY else Released()
     return LeaseLost()

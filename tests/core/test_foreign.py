@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from durabl_ext.outcomes import Completed, RetryScheduled
+from durabl_ext.core.replay import retry
+from durabl_ext.errors import DedupeScopeConflictError
+from durabl_ext.options import Enqueue
+from durabl_ext.outcomes import Completed, LeaseLost, NotFailed, RetryScheduled
 from tests.core.conftest import LONG_AGO, Core
 
 SPOILED: list[Any] = ["2020-01-01", 7, 1.5, True, [LONG_AGO], {"at": LONG_AGO}, b"x"]
@@ -59,3 +62,28 @@ def test_an_attempt_that_cannot_be_counted_on_lets_the_next_one_start(real_core:
     assert good in [job.id for job, _ in claimed]
     for one in claimed:
         assert isinstance(real_core.settle(one, "fail"), RetryScheduled)
+
+
+def test_receipts_that_another_program_spoiled_hide_no_outcome_of_their_batch(core: Core) -> None:
+    core.enqueue_many(Enqueue("a"), Enqueue("a"))
+    spoiled, other = core.claim(limit=2)
+    core.settle(spoiled, "release")
+    core.change(spoiled[0].id, durable__receipts=7)
+    assert core.settle_all([(spoiled, "release"), (other, "complete")]) == [LeaseLost(), Completed()]
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_key_whose_scope_is_missing_is_held_in_scope_queued(core: Core, running: bool) -> None:
+    id = core.enqueue(dedupe_key="k", dedupe_scope="queued")
+    core.cell.collection.update_one({"_id": id}, {"$unset": {"durable.dedupe.scope": ""}})
+    if running:
+        core.claim_one()
+    with pytest.raises(DedupeScopeConflictError):
+        core.enqueue(dedupe_key="k")
+    assert (core.enqueue(dedupe_key="k", dedupe_scope="queued") is not None) == running
+
+
+def test_a_status_that_there_is_not_is_told_as_it_is(core: Core) -> None:
+    id = core.enqueue()
+    core.change(id, status="paused")
+    assert core.cell.do(retry(core.cell.jobs, id)) == NotFailed("paused")  # type: ignore[arg-type]  # it is foreign
