@@ -64,7 +64,7 @@ def test_a_failed_job_starts_again_when_its_backoff_is_over(db: DB, open_queue: 
             raise ValueError("no")
 
     queue = open_queue(push=push)
-    queue.process("a", fails_once)
+    queue.process("a", fails_once, concurrency=2)  # with a free slot beside it, its end frees nothing
     start(queue)
     id = queue.add(backoff="fixed", backoff_delay=1)
     until(ended(db.job, [id]))
