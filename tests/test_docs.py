@@ -27,8 +27,8 @@ def python_blocks(text: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def section(title: str) -> str:
-    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+def section(document: str, title: str) -> str:
+    return (ROOT / document).read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def test_the_code_of_the_readme_runs_from_top_to_bottom(mongo_url: str, db: Database[dict[str, Any]]) -> None:
@@ -98,8 +98,9 @@ def test_the_example_of_the_extension_shows_a_retry_and_a_failure_for_good() -> 
     ]
 
 
-def test_each_guarantee_of_the_readme_is_the_name_of_a_test() -> None:
-    sentences = re.findall(r"^\* (.+)\.$", section("Guarantees"), re.MULTILINE)
+@pytest.mark.parametrize("document", ["README.md", "docs/extension.md"])
+def test_each_guarantee_is_the_name_of_a_test(document: str) -> None:
+    sentences = re.findall(r"^\* (.+)\.$", section(document, "Guarantees"), re.MULTILINE)
     assert len(sentences) >= 10
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     missing = [s for s in sentences if f"def test_{re.sub(r'[^a-z0-9]+', '_', s.lower())}(" not in tests]
