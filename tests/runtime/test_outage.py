@@ -120,7 +120,6 @@ def test_a_resume_position_that_the_server_has_forgotten_costs_no_job(
     own_db: DB,
     open_own: Opener,
     fail_command: FailCommand,
-    times: int,  # a fixture
 ) -> None:
     queue, producer = open_own(), open_own()
     with fail_command(["getMore"], 3, errorCode=286) as failed:
