@@ -116,6 +116,8 @@ class Backend(Protocol):
 
         Raises:
             DedupeScopeConflictError: The key is held by a job of the other scope.
+            IndexConflictError: The store has lost what refuses a second run of a key, and there is one. Nothing was
+                stored; try again.
             PayloadError: An option cannot be stored. Nothing was.
             BackendClosedError: After ``shutdown``.
         """

@@ -29,7 +29,7 @@ from durabl_ext.core.enqueue import enqueue
 from durabl_ext.core.journal import Step
 from durabl_ext.core.recover import Recovered, recover
 from durabl_ext.core.settle import How, Settlement, settle
-from durabl_ext.errors import BackendClosedError, DedupeScopeConflictError
+from durabl_ext.errors import BackendClosedError, DedupeScopeConflictError, IndexConflictError
 from durabl_ext.job import DurableJob, FailureKind, LogLine, durable_from
 from durabl_ext.options import (
     Enqueue,
@@ -50,6 +50,7 @@ from simplequeue.job import Document, Job
 from simplequeue.jobs import NoChangeStreamError, Session
 from simplequeue.operations import known_id
 from simplequeue.payload import PayloadError, checked_action, checked_count, checked_time, shown
+from simplequeue.states import CLAIM
 
 T = TypeVar("T")
 Push = Literal["auto", True, False]
@@ -166,6 +167,8 @@ class Decisions:
             await self._ensure_dedupe(None)
         try:
             started = await claim_or_enqueue(self._jobs, request, terms)
+            if started is not None and request.dedupe is not None:
+                await self._prove_slot(request.dedupe.key, started, terms.token)
         except DedupeScopeConflictError:
             raise
         except BaseException:  # also a task that was cancelled in the middle of a call
@@ -297,6 +300,20 @@ class Decisions:
     async def _ensure_indexes(self) -> None:
         for index in indexes.ALL:
             await self._jobs.ensure_index(index)
+
+    async def _prove_slot(self, key: str, started: DurableJob, token: str) -> None:
+        """Asks, once a run is stored, whether the index that refuses a second one is still there.
+
+        A collection that was dropped comes back with the next insert and without its indexes: of four processes that
+        started one key just then all four ran it. Where that has happened the index cannot be made, and the run is
+        withdrawn.
+        """
+        here = {"status": CLAIM.target.value, indexes.KEY: key}
+        try:
+            await self._indexed(lambda: self._jobs.find(here, fields=("_id",), limit=1, hint=indexes.RUNNING_SLOT.name))
+        except IndexConflictError:
+            await self._jobs.delete_many({**here, "_id": started.id, "durable.token": token})
+            raise
 
     async def _ensure_dedupe(self, session: Session | None) -> None:
         for index in indexes.DEDUPE:

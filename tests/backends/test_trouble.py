@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
+from threading import Barrier
 from typing import Any
 
 import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
-from pymongo.errors import AutoReconnect
+from pymongo.errors import AutoReconnect, DuplicateKeyError
 
-from durabl_ext import Completed, Enqueue, IndexConflictError, MongoJobQueue, PayloadError
+from durabl_ext import Claim, Completed, Enqueue, IndexConflictError, MongoJobQueue, PayloadError
 from durabl_ext.core.indexes import ALL, DEDUPE, DUE
 from durabl_ext.decisions import Decisions, Limits
 from simplequeue import UnsupportedServerError, create_queue
@@ -165,6 +168,40 @@ def test_in_a_collection_that_was_dropped_nothing_starts_before_the_indexes_are_
     backend.enqueue([Enqueue("a", **KEY)])
     assert len(backend.claim(["a"], 1, lease=LEASE)) == 1
     assert {index.name for index in ALL} <= set(db.job.index_information())
+
+
+def test_of_many_that_start_one_key_in_a_collection_that_was_dropped_one_runs_it_at_most(
+    mongo_url: str, db: Database[dict[str, Any]]
+) -> None:
+    with ExitStack() as clients, ThreadPoolExecutor(4) as threads:
+        connected = [clients.enter_context(MongoClient[dict[str, Any]](mongo_url)) for _ in range(4)]
+        backends = [MongoJobQueue(client[db.name]) for client in connected]
+        for _ in range(5):
+            for backend in backends:
+                backend.startup()
+            db.job.drop()
+            together = Barrier(4)
+
+            def start(backend: MongoJobQueue, together: Barrier = together) -> object:
+                together.wait(30)
+                try:
+                    return backend.claim_or_enqueue(Enqueue("a", dedupe_key="k"), lease=LEASE)
+                except IndexConflictError:
+                    return None
+
+            assert [type(got) for got in threads.map(start, backends)].count(Claim) <= 1
+
+
+def test_a_key_that_is_started_in_a_collection_that_was_dropped_has_its_indexes_again(
+    db: Database[dict[str, Any]],
+) -> None:
+    backend = MongoJobQueue(db)
+    backend.startup()
+    db.job.drop()
+    assert backend.claim_or_enqueue(Enqueue("a", dedupe_key="k"), lease=LEASE) is not None
+    assert {index.name for index in DEDUPE} <= set(db.job.index_information())
+    with pytest.raises(DuplicateKeyError):
+        db.job.insert_one({"status": "running", "durable": {"dedupe": {"key": "k", "scope": "queued"}}})
 
 
 def test_nothing_that_promises_deduplication_runs_without_its_indexes(db: Database[dict[str, Any]]) -> None:
