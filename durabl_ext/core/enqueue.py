@@ -6,6 +6,7 @@ transaction it is the other way round, since there a refused insert has already 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from pymongo.errors import DuplicateKeyError
@@ -51,12 +52,14 @@ async def enqueue(jobs: Jobs, requests: Sequence[Request], session: Session | No
     pairs = list(zip(requests, documents, strict=True))
     if getattr(session, "in_transaction", False):
         return await _in_transaction(jobs, pairs, session)
-    refused = await jobs.insert_each(documents, session=session) if documents else set()
-    seen = await _seen(jobs, [requests[index] for index in sorted(refused)], session)
-    return [
-        await _taken(jobs, *pair, seen, session) if index in refused else pair[1]["_id"]
-        for index, pair in enumerate(pairs)
-    ]
+    ids: list[str | None] = [document["_id"] for document in documents]
+    for places in _in_turns(requests):
+        turn = [pairs[place] for place in places]
+        refused = await jobs.insert_each([document for _, document in turn], session=session)
+        seen = await _seen(jobs, [turn[index][0] for index in refused], session)
+        for index in sorted(refused):
+            ids[places[index]] = await _taken(jobs, *turn[index], seen, session)
+    return ids
 
 
 async def holders(jobs: Jobs, keys: Iterable[str], session: Session | None = None) -> list[Document]:
@@ -126,6 +129,24 @@ def _read(waiting: Document) -> Document:
         "updated_at": waiting.get("updated_at"),
         COALESCED: waiting["durable"].get("coalesced"),
     }
+
+
+def _in_turns(requests: Sequence[Request]) -> list[list[int]]:
+    """The places of requests, those of one key in turns of their own, so that each finds what the one before has done.
+
+    Inserted together, the first could be refused and the second not, as the key's job was claimed in between; the first
+    would then have replaced the newer data of the second.
+    """
+    turns: list[list[int]] = []
+    before: Counter[str] = Counter()
+    for place, request in enumerate(requests):
+        turn = 0 if request.dedupe is None else before[request.dedupe.key]
+        if request.dedupe is not None:
+            before[request.dedupe.key] += 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(place)
+    return turns
 
 
 async def _seen(jobs: Jobs, refused: Sequence[Request], session: Session | None) -> dict[str, list[Document]]:

@@ -220,3 +220,24 @@ def test_latest_never_changes_what_a_run_was_given(core: Core) -> None:
     assert core.stored(first)["data"] == {"v": 1}
     assert core.stored(follower)["data"] == {"v": 3}
     assert core.get(first).status is Status.RUNNING
+
+
+def test_of_two_latest_in_one_call_the_second_wins_also_when_the_key_moves_in_between(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latest: Any = {"dedupe_key": "k", "dedupe_scope": "queued", "coalesce": "latest"}
+    holder = core.enqueue(**latest)
+    insert_each = core.cell.jobs.insert_each
+
+    async def one_by_one(documents: list[dict[str, Any]], **options: Any) -> set[int]:
+        refused = set()
+        for place, document in enumerate(documents):
+            if await insert_each([document], **options):
+                refused.add(place)
+            core.change(holder, status="running")
+        return refused
+
+    monkeypatch.setattr(core.cell.jobs, "insert_each", one_by_one)
+    ids = core.enqueue_many(Enqueue("a", {"n": 1}, **latest), Enqueue("a"), Enqueue("a", {"n": 2}, **latest))
+    assert ids[0] == ids[2]
+    assert core.get(ids[0]).data == {"n": 2}
