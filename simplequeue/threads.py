@@ -11,6 +11,7 @@ import contextvars
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast
@@ -124,15 +125,22 @@ class LoopThread:
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the loop and waits for what it returns or raises, from any other thread."""
-        result, error = asyncio.run_coroutine_threadsafe(settled(coroutine), self._loop).result()
+        result, error = self.begin(coroutine).result()
         if error is not None:
             raise error
         return cast(T, result)
 
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[tuple[T | None, BaseException | None]]:
+        """Runs a coroutine on the loop, from any thread; what it returns and what it raises will be values."""
+        return asyncio.run_coroutine_threadsafe(settled(coroutine), self._loop)
+
+    def is_current(self) -> bool:
+        """Whether the caller is this thread, which must not wait for itself."""
+        return threading.current_thread() is self._thread
+
     async def result(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the loop and gives what it returns or raises, from another loop."""
-        settling = asyncio.run_coroutine_threadsafe(settled(coroutine), self._loop)
-        result, error = await asyncio.wrap_future(settling)
+        result, error = await asyncio.wrap_future(self.begin(coroutine))
         if error is not None:
             raise error
         return cast(T, result)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -14,14 +17,14 @@ from pymongo import MongoClient
 
 from durabl_ext.backends import AsyncBackend
 from durabl_ext.decisions import Decisions
-from durabl_ext.errors import LeaseLostError
+from durabl_ext.errors import QueueShutdownError
 from durabl_ext.events import Sink
 from durabl_ext.handle import AsyncJobHandle
 from durabl_ext.memory import AsyncDummyBackend, AsyncImmediateBackend
 from durabl_ext.mongo import AsyncMongoJobQueue, MongoJobQueue
-from durabl_ext.options import Enqueue, Seconds
-from durabl_ext.outcomes import Completed, Superseded
+from durabl_ext.options import Enqueue, Seconds, checked_whole
 from durabl_ext.runtime import lag
+from durabl_ext.runtime.claimed import ClaimedRuns
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.engine import Engine
 from durabl_ext.runtime.inline import run_inline_async
@@ -38,8 +41,20 @@ from durabl_ext.runtime.registry import (
 from durabl_ext.runtime.signals import Uninstall, install
 from durabl_ext.runtime.sync_work import STOP_SIGNALS
 from durabl_ext.runtime.worker import Worker
-from simplequeue.payload import checked_count
 from simplequeue.threads import tell
+
+
+class _Part:
+    """What one process has of a queue. A forked child has its own, whatever its parent was in the middle of."""
+
+    def __init__(self) -> None:
+        self.worker: Worker | None = None
+        self.shut_down = False
+        self.draining = False
+        self.drained = asyncio.Event()
+        self.finished = True
+        self.drain: asyncio.Task[None] | None = None
+        self.lag: asyncio.Task[None] | None = None
 
 
 class AsyncWork(Registry):
@@ -56,13 +71,7 @@ class AsyncWork(Registry):
         super().__init__(lease, sink, logger)
         self.backend = backend
         self._lease_backend = None if lease_client is None else _on_client(backend, lease_client)
-        self._lag: asyncio.Task[None] | None = None
-        self._worker: Worker | None = None
-        self._started = False
-        self._draining = False
-        self._drained = asyncio.Event()
-        self._finished = True
-        self._asked: asyncio.Task[bool] | None = None
+        self._parts: dict[int, _Part] = {}
 
     async def startup(self) -> None:
         """Makes the indexes and checks the server, as ``JobQueue.startup`` does."""
@@ -73,19 +82,13 @@ class AsyncWork(Registry):
     ) -> None:
         """Starts to work on what is registered, as ``JobQueue.start`` does."""
         interval, kept = checked_reaper(reaper_interval, retention)
-        self._refuse_shut_down()
-        if self._started:
+        worker = self._working()
+        if worker.started:
             return
-        self._started = True
-        try:
-            await self.startup()
-            await self._working().start()
-            self._lag = asyncio.create_task(lag.watch(self._lease, self._logger))
-        except BaseException:
-            self._started = False
-            raise
+        await worker.start(self.startup)
+        self._part.lag = asyncio.create_task(lag.watch(self._lease, self._logger))
         if reaper:
-            await self._working().start_reaper(interval, kept)
+            await worker.start_reaper(interval, kept)
 
     async def run(
         self,
@@ -95,45 +98,47 @@ class AsyncWork(Registry):
         reaper_interval: Seconds = REAPER_INTERVAL,
         retention: Seconds | None = None,
     ) -> bool:
-        """Works until SIGTERM, SIGINT or a ``shutdown`` elsewhere, as ``JobQueue.run`` does; in the main thread."""
-        uninstall = self.install_signal_handlers(timeout=timeout)
+        """Works until SIGTERM, SIGINT or a ``shutdown`` elsewhere, as ``JobQueue.run`` does."""
+        seconds = checked_timeout(timeout)
+        checked_reaper(reaper_interval, retention)
+        self._refuse_shut_down()
+        uninstall: Uninstall = lambda: None  # noqa: E731  # nothing to uninstall in another thread than the main one
+        if threading.current_thread() is threading.main_thread():
+            uninstall = self.install_signal_handlers(timeout=seconds)
         try:
-            await self.start(reaper=reaper, reaper_interval=reaper_interval, retention=retention)
+            with suppress(QueueShutdownError):  # told to end while it started
+                await self.start(reaper=reaper, reaper_interval=reaper_interval, retention=retention)
             await self.wait_drained()
         finally:
             uninstall()
-        return self._finished
+        return self._part.finished
 
     async def shutdown(self, timeout: Seconds = SHUTDOWN_TIMEOUT) -> bool:
         """Claims no more, waits for runs and gives back those that do not end, as ``JobQueue.shutdown`` does."""
         seconds = checked_timeout(timeout)
-        first = not self._shut_down
-        self._shut_down = self._draining = True
-        if not first:
-            await self._drained.wait()
-            return self._finished
-        try:
-            if self._worker is not None:
-                self._finished = await self._worker.drain(seconds)
-        finally:
-            if self._lag is not None:
-                self._lag.cancel()
-            self._drained.set()
-        return self._finished
+        part = self._part
+        if not part.shut_down:
+            part.shut_down = part.draining = True
+            part.drain = asyncio.create_task(self._drain(part, seconds))  # goes on when who waits is cancelled
+        if part.worker is not None and part.worker.is_handler():
+            return False
+        await part.drained.wait()
+        return part.finished
 
     def install_signal_handlers(
         self, signals: Iterable[int] = STOP_SIGNALS, timeout: Seconds = SHUTDOWN_TIMEOUT
     ) -> Uninstall:
         """Has signals shut the queue down, as ``JobQueue.install_signal_handlers`` does; call it on the loop."""
         seconds = checked_timeout(timeout)
-        loop = asyncio.get_running_loop()
+        loop, part = asyncio.get_running_loop(), self._part
+        asked: list[asyncio.Task[bool]] = []
 
         def begin() -> None:
-            if self._asked is None:
-                self._asked = asyncio.create_task(self.shutdown(seconds))
+            if not part.shut_down:
+                asked.append(asyncio.create_task(self.shutdown(seconds)))
 
         def ask() -> None:
-            self._draining = True
+            part.draining = True
             tell(loop, begin)
 
         return install(signals, ask)
@@ -141,12 +146,12 @@ class AsyncWork(Registry):
     @property
     def draining(self) -> bool:
         """Whether a shutdown has been asked for."""
-        return self._draining
+        return self._part.draining
 
     async def wait_drained(self, timeout: Seconds | None = None) -> bool:
         """Waits so many seconds (None: without limit) until the queue is drained, and says whether it is."""
         try:
-            await asyncio.wait_for(self._drained.wait(), checked_wait(timeout))
+            await asyncio.wait_for(self._part.drained.wait(), checked_wait(timeout))
         except TimeoutError:
             return False
         return True
@@ -156,52 +161,33 @@ class AsyncWork(Registry):
     ) -> ReaperStarted | ReaperAlreadyRunning:
         """Sweeps at once and from then on every so often, as ``JobQueue.start_reaper`` does."""
         seconds, kept = checked_reaper(interval, retention)
-        self._refuse_shut_down()
         return await self._working().start_reaper(seconds, kept)
 
     async def stop_reaper(self) -> None:
         """Sweeps no more."""
-        if self._worker is not None:
-            await self._worker.stop_reaper()
+        if (worker := self._part.worker) is not None:
+            await worker.stop_reaper()
 
     async def run_claimed(self, handle: AsyncJobHandle, handler: Handler, *, max_drains: int = 10) -> None:
         """Runs a job that ``claim_or_enqueue`` gave, then those behind it, as ``JobQueue.run_claimed`` does.
 
         An ``async def`` handler runs on this loop, any other in a thread.
         """
-        left = checked_count(max_drains, "max_drains") if max_drains else 0
-        job, claim, asked_at = handle.job, handle.claim, handle.asked_at
-        first_error: BaseException | None = None
-        engine = self._working().engine
-        while True:
-            if self._shut_down:
-                await self.backend.settle([claim.settled("release")])
-                self._refuse_shut_down()
-            outcome, error = await engine.manage(engine.begin(claim, asked_at), handler)
-            first_error = first_error or error
-            if left == 0 or job.dedupe_key is None or not isinstance(outcome, Completed | Superseded):
-                break
-            left -= 1
-            asked_at = time.monotonic()
-            following = await self.backend.claim_by_key(job.action, job.dedupe_key, lease=self._lease)
-            if following is None:
-                break
-            claim = following
-        if first_error is not None:
-            raise first_error
-        if not isinstance(outcome, Completed):
-            raise LeaseLostError(claim.job.id)
+        runs = ClaimedRuns(handle.claim, handle.asked_at, handler, checked_whole(max_drains, "max_drains", 0))
+        error = await runs.run(self._worker())
+        if error is not None:
+            raise error
 
     async def claimed_or_enqueued(self, job: Enqueue) -> AsyncJobHandle | None:
         """What ``claim_or_enqueue`` gives."""
         self._refuse_shut_down()
         asked_at = time.monotonic()
-        claim = await self.backend.claim_or_enqueue(job, lease=self._lease)
+        claim = await self._worker().claimed(self.backend.claim_or_enqueue(job, lease=self._lease))
         if claim is None:
             self._look([job.action])
             return None
         if self._shut_down:  # it began meanwhile
-            await self.backend.settle([claim.settled("release")])
+            await self._worker().give_back(claim)
             self._refuse_shut_down()
         return AsyncJobHandle(self.backend, claim, self._lease, asked_at)
 
@@ -222,17 +208,46 @@ class AsyncWork(Registry):
     ) -> None:
         await self.shutdown()
 
+    async def _drain(self, part: _Part, seconds: float) -> None:
+        finished = part.worker is None
+        try:
+            if part.worker is not None:
+                finished = await part.worker.drain(seconds)
+        finally:
+            if part.lag is not None:
+                part.lag.cancel()
+            part.finished = finished
+            part.drained.set()
+
+    @property
+    def _part(self) -> _Part:
+        try:
+            return self._parts[os.getpid()]
+        except KeyError:
+            return self._parts.setdefault(os.getpid(), _Part())
+
+    @property
+    def _shut_down(self) -> bool:
+        return self._part.shut_down
+
     def _working(self) -> Worker:
-        if self._worker is None:
+        self._refuse_shut_down()
+        return self._worker()
+
+    def _worker(self) -> Worker:
+        part = self._part
+        if part.worker is None:
             watch = self.backend.watch if isinstance(self.backend, Decisions) else None
             engine = Engine(self.backend, self._lease, InvokeHere(), self._sink, self._logger, self._lease_backend)
-            self._worker = Worker(engine, self._processors, watch)
-        return self._worker
+            part.worker = Worker(engine, self._processors, watch)
+            part.worker.draining = part.shut_down
+        return part.worker
 
     def _look(self, actions: Iterable[str]) -> None:
-        if self._worker is not None and self._started:
+        worker = self._part.worker
+        if worker is not None and worker.started:
             for action in {*actions} & self._processors.keys():
-                self._worker.look(action)
+                worker.look(action)
 
 
 def _on_client(backend: AsyncBackend, client: object) -> MongoJobQueue:

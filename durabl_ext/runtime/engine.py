@@ -116,7 +116,9 @@ class Engine:
         told(self.sink, events.JobClaimed(**self._facts(run)))
         return run
 
-    async def manage(self, run: Run, handler: Handler) -> tuple[Settled | None, BaseException | None]:
+    async def manage(
+        self, run: Run, handler: Handler, invoke: Invoke | None = None
+    ) -> tuple[Settled | None, BaseException | None]:
         """Calls the handler and ends the run; gives what became of it and what the handler raised."""
         if run.expired():  # the answer of the claim took longer than its lease: another may be at it
             self._lost(run, "deadline")
@@ -128,7 +130,7 @@ class Engine:
                 self.forget(run)
             return None, None
         try:
-            error = await self._invoke(handler, run.job, run.stop, self.log_of(run))
+            error = await (invoke or self._invoke)(handler, run.job, run.stop, self.log_of(run))
         except Exception as trouble:  # no thread can be had
             error = trouble
         except BaseException:  # the loop is being closed; the run is recovered when its lease ends
@@ -153,9 +155,9 @@ class Engine:
         try:
             if run.orphaned or run.stop.reason in ("lease-lost", "deadline"):
                 return None
-            await self._flush(run, last=True)
             how = _how(run, error)
-            run.settling = True
+            run.settling = True  # from here on a drain neither tells it to stop nor gives it back
+            await self._flush(run, last=True)
             outcome = await self._settled(run, how, error)
             self._tell_end(run, how, outcome, error, duration)
             return outcome

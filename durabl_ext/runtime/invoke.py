@@ -105,8 +105,9 @@ async def finished(handler: Handler, running: Awaitable[object], stop: Stop) -> 
     stop.when_set(lambda: tell(loop, task.cancel))
     try:
         await asyncio.wait((task,))
-    except asyncio.CancelledError:  # the loop is being closed
+    except asyncio.CancelledError:  # the loop is being closed, or who called run_claimed waits no longer
         task.cancel()
+        await asyncio.wait((task,))
         raise
     result, error = task.result()
     if error is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -71,8 +72,9 @@ class Reaper:
         await self._delete_old()
         return handled
 
-    async def serve(self) -> None:
-        """Sweeps until cancelled, the first time after an interval."""
+    async def serve(self, first: Awaitable[object]) -> None:
+        """Waits for the first sweep and goes on sweeping until cancelled."""
+        await first
         while True:
             # Spread out, so that the reapers of workers which were started together do not sweep together.
             await asyncio.sleep(self._interval * _jitter.uniform(0.8, 1.0))

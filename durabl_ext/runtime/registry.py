@@ -39,7 +39,6 @@ class Registry(ABC):
         self._sink = sink
         self._logger = logger or logging.getLogger("durabl_ext")
         self._processors: dict[str, Processor] = {}
-        self._shut_down = False
 
     @property
     def actions(self) -> frozenset[str]:
@@ -122,6 +121,11 @@ class Registry(ABC):
     @abstractmethod
     def _look(self, actions: Iterable[str]) -> None:
         """Has a worker in this process look for jobs of some actions, if there is one."""
+
+    @property
+    @abstractmethod
+    def _shut_down(self) -> bool:
+        """Whether a shutdown has begun in this process."""
 
     def _refuse_shut_down(self) -> None:
         if self._shut_down:

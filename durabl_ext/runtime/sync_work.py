@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from queue import SimpleQueue
@@ -16,16 +16,16 @@ from types import TracebackType
 from typing import Self
 
 from durabl_ext.backends import Backend
-from durabl_ext.errors import LeaseLostError
+from durabl_ext.claims import Claim
+from durabl_ext.errors import QueueShutdownError
 from durabl_ext.events import Sink
 from durabl_ext.handle import JobHandle
 from durabl_ext.memory import ImmediateBackend
-from durabl_ext.options import Enqueue, Seconds
-from durabl_ext.outcomes import Completed, Settled, Superseded
+from durabl_ext.options import Enqueue, Seconds, checked_whole
+from durabl_ext.runtime.claimed import ClaimedRuns
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.host import Host
 from durabl_ext.runtime.inline import run_inline
-from durabl_ext.runtime.invoke import call
 from durabl_ext.runtime.reaper import ReaperAlreadyRunning, ReaperStarted
 from durabl_ext.runtime.registry import (
     REAPER_INTERVAL,
@@ -35,13 +35,26 @@ from durabl_ext.runtime.registry import (
     checked_timeout,
     checked_wait,
 )
-from durabl_ext.runtime.runs import Run
 from durabl_ext.runtime.signals import Uninstall, install
-from simplequeue.handlers import is_async
-from simplequeue.payload import checked_count
 from simplequeue.threads import Latch
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class _Part:
+    """What one process has of a queue. A forked child has its own, whatever its parent was in the middle of."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.host: Host | None = None
+        self.shut_down = False
+        self.draining = False
+        self.drained = Latch()
+        self.finished = True
+
+    def has_drained(self, finished: bool) -> None:
+        self.finished = finished
+        self.drained.set()
 
 
 class SyncWork(Registry):
@@ -50,12 +63,7 @@ class SyncWork(Registry):
     def __init__(self, backend: Backend, lease: timedelta, sink: Sink | None, logger: logging.Logger | None) -> None:
         super().__init__(lease, sink, logger)
         self.backend = backend
-        self._host: Host | None = None
-        self._lock = threading.RLock()
-        self._asked: SimpleQueue[float] = SimpleQueue()
-        self._draining = False
-        self._drained = Latch()
-        self._finished = True
+        self._parts: dict[int, _Part] = {}
 
     def startup(self) -> None:
         """Makes the indexes and checks the server. Producers and workers may call it, as often as they like.
@@ -85,16 +93,12 @@ class SyncWork(Registry):
             pymongo.errors.PyMongoError: The server could not be reached, or refused. Later trouble is survived.
         """
         interval, kept = checked_reaper(reaper_interval, retention)
-        self._refuse_shut_down()
-        with self._lock:
-            host = self._hosted()
-            if host.started:
-                return
-            self.startup()
-            host.loop.call(host.worker.start())
-            host.started = True
+        host = self._hosted()
+        if host.worker.started:
+            return
+        host.start()
         if reaper:
-            host.loop.call(host.worker.start_reaper(interval, kept))
+            host.call(host.worker.start_reaper(interval, kept))
 
     def run(
         self,
@@ -119,15 +123,18 @@ class SyncWork(Registry):
             As ``start``.
         """
         seconds = checked_timeout(timeout)
+        checked_reaper(reaper_interval, retention)
+        self._refuse_shut_down()
         uninstall: Uninstall = lambda: None  # noqa: E731  # nothing to uninstall in another thread than the main one
         if threading.current_thread() is threading.main_thread():
             uninstall = self.install_signal_handlers(timeout=seconds)
         try:
-            self.start(reaper=reaper, reaper_interval=reaper_interval, retention=retention)
+            with suppress(QueueShutdownError):  # told to end while it started
+                self.start(reaper=reaper, reaper_interval=reaper_interval, retention=retention)
             self.wait_drained()
         finally:
             uninstall()
-        return self._finished
+        return self._part.finished
 
     def shutdown(self, timeout: Seconds = SHUTDOWN_TIMEOUT) -> bool:
         """Claims no more, waits for runs, tells those that are left to stop, and gives back those that do not.
@@ -141,17 +148,21 @@ class SyncWork(Registry):
                 to two seconds more. A platform that kills must wait for longer than both.
 
         Returns:
-            Whether every handler has ended.
+            Whether every handler has ended. Called by a handler, which it would wait for, it begins and gives False.
         """
         seconds = checked_timeout(timeout)
-        with self._lock:
-            first = not self._shut_down
-            self._shut_down = self._draining = True
-        if first:
-            self._drain(seconds)
-        else:
-            self._drained.wait(None)
-        return self._finished
+        part = self._part
+        with part.lock:
+            first, part.shut_down, part.draining = not part.shut_down, True, True
+            host = part.host
+            if first and host is not None:
+                host.drain(seconds, part.has_drained)
+            elif first:
+                part.has_drained(finished=True)
+        if host is not None and host.is_here():
+            return False
+        part.drained.wait(None)
+        return part.finished
 
     def install_signal_handlers(
         self, signals: Iterable[int] = STOP_SIGNALS, timeout: Seconds = SHUTDOWN_TIMEOUT
@@ -171,19 +182,35 @@ class SyncWork(Registry):
             RuntimeError: Called in another thread than the main one.
         """
         seconds = checked_timeout(timeout)
-        asked = self._asked  # put() takes no lock of Python's, so that a handler may call it
-        uninstall = install(signals, lambda: self._ask(seconds))
-        threading.Thread(target=self._await_signal, args=(asked,), name="durabl-drain", daemon=True).start()
+        part = self._part
+        asked: SimpleQueue[float | None] = SimpleQueue()
+
+        def ask() -> None:
+            part.draining = True
+            asked.put(seconds)  # it may be interrupted by itself
+
+        def wait() -> None:
+            if (given := asked.get()) is not None:
+                self.shutdown(given)
+
+        put_back = install(signals, ask)
+        # There from the start, since a signal handler must start no thread.
+        threading.Thread(target=wait, name="durabl-drain", daemon=True).start()
+
+        def uninstall() -> None:
+            put_back()
+            asked.put(None)
+
         return uninstall
 
     @property
     def draining(self) -> bool:
         """Whether a shutdown has been asked for."""
-        return self._draining
+        return self._part.draining
 
     def wait_drained(self, timeout: Seconds | None = None) -> bool:
         """Waits so many seconds (None: without limit) until the queue is drained, and says whether it is."""
-        return self._drained.wait(checked_wait(timeout))
+        return self._part.drained.wait(checked_wait(timeout))
 
     def start_reaper(
         self, interval: Seconds = REAPER_INTERVAL, *, retention: Seconds | None = None
@@ -198,14 +225,14 @@ class SyncWork(Registry):
             ``ReaperStarted`` with what the first sweep recovered; ``ReaperAlreadyRunning``, and nothing was changed.
         """
         seconds, kept = checked_reaper(interval, retention)
-        self._refuse_shut_down()
         host = self._hosted()
-        return host.loop.call(host.worker.start_reaper(seconds, kept))
+        return host.call(host.worker.start_reaper(seconds, kept))
 
     def stop_reaper(self) -> None:
         """Sweeps no more."""
-        if self._host is not None:
-            self._host.loop.call(self._host.worker.stop_reaper())
+        if (host := self._part.host) is not None:
+            with suppress(QueueShutdownError):  # then it has stopped
+                host.call(host.worker.stop_reaper())
 
     def run_claimed(self, handle: JobHandle, handler: Handler, *, max_drains: int = 10) -> None:
         """Runs a job that ``claim_or_enqueue`` gave, then those that came to wait behind it meanwhile.
@@ -220,31 +247,19 @@ class SyncWork(Registry):
             max_drains: How many followers are run at most.
 
         Raises:
-            LeaseLostError: The run was done, and its lease lost before its end was stored.
-            QueueShutdownError: The queue was shut down; the job was given back.
+            LeaseLostError: The lease was lost before the end of the run was stored; the handler's error is its cause.
+            QueueShutdownError: The queue was shut down and the job given back; the handler's error is its cause.
             BaseException: What the handler raised.
         """
-        left = checked_count(max_drains, "max_drains") if max_drains else 0
-        job, first_error = handle.job, None
-        claim, asked_at = handle.claim, handle.asked_at
-        while True:
-            if self._shut_down:
-                self.backend.settle([claim.settled("release")])
-                self._refuse_shut_down()
-            outcome, error = self._run_here(JobHandle(self.backend, claim, self._lease, asked_at), handler)
-            first_error = first_error or error
-            if left == 0 or job.dedupe_key is None or not isinstance(outcome, Completed | Superseded):
-                break
-            left -= 1
-            asked_at = time.monotonic()
-            following = self.backend.claim_by_key(job.action, job.dedupe_key, lease=self._lease)
-            if following is None:
-                break
-            claim = following
-        if first_error is not None:
-            raise first_error
-        if not isinstance(outcome, Completed):
-            raise LeaseLostError(claim.job.id)
+        runs = ClaimedRuns(handle.claim, handle.asked_at, handler, checked_whole(max_drains, "max_drains", 0))
+        try:
+            error = self._hosted().run_claimed(runs)
+        except QueueShutdownError:
+            if not runs.begun:
+                self._give_back(handle.claim)
+            raise
+        if error is not None:
+            raise error
 
     def claimed_or_enqueued(self, job: Enqueue) -> JobHandle | None:
         """What ``claim_or_enqueue`` gives."""
@@ -255,7 +270,7 @@ class SyncWork(Registry):
             self._look([job.action])
             return None
         if self._shut_down:  # it began meanwhile
-            self.backend.settle([claim.settled("release")])
+            self._give_back(claim)
             self._refuse_shut_down()
         return JobHandle(self.backend, claim, self._lease, asked_at)
 
@@ -276,47 +291,35 @@ class SyncWork(Registry):
     ) -> None:
         self.shutdown()
 
-    def _run_here(self, handle: JobHandle, handler: Handler) -> tuple[Settled | None, BaseException | None]:
-        host = self._hosted()
-        engine = host.worker.engine
+    @property
+    def _part(self) -> _Part:
+        try:
+            return self._parts[os.getpid()]
+        except KeyError:
+            return self._parts.setdefault(os.getpid(), _Part())
 
-        async def begin() -> tuple[Run, Callable[[str], None]]:
-            run = engine.begin(handle.claim, handle.asked_at)
-            return run, engine.log_of(run)
-
-        run, log = host.loop.call(begin())
-        if is_async(handler):
-            error = host.loop.call(host.invoke(handler, run.job, run.stop, log))
-        else:
-            result, error = call(handler, run.job, run.stop, log)
-            if inspect.isawaitable(result):
-                error = host.loop.call(host.invoke.finish(handler, result, run.stop))
-        return host.loop.call(engine.end(run, error)), error
+    @property
+    def _shut_down(self) -> bool:
+        return self._part.shut_down
 
     def _hosted(self) -> Host:
-        with self._lock:
-            if self._host is None or self._host.process != os.getpid():
-                self._host = Host(self.backend, self._processors, self._lease, self._sink, self._logger)
-            return self._host
+        part = self._part
+        with part.lock:
+            self._refuse_shut_down()
+            if part.host is None:
+                part.host = Host(self.backend, self._processors, self._lease, self._sink, self._logger)
+            return part.host
 
     def _look(self, actions: Iterable[str]) -> None:
-        host = self._host
-        if host is not None and host.started and host.process == os.getpid():
+        host = self._part.host
+        if host is not None and host.worker.started:
             for action in {*actions} & self._processors.keys():
-                host.loop.tell(partial(host.worker.look, action))
+                host.tell(partial(host.worker.look, action))
 
-    def _ask(self, seconds: float) -> None:
-        self._draining = True
-        self._asked.put(seconds)
-
-    def _await_signal(self, asked: SimpleQueue[float]) -> None:
-        self.shutdown(asked.get())
-
-    def _drain(self, seconds: float) -> None:
+    def _give_back(self, claim: Claim) -> None:
         try:
-            host = self._host
-            if host is not None and host.process == os.getpid():
-                self._finished = host.loop.call(host.worker.drain(seconds))
-                host.close()
-        finally:
-            self._drained.set()
+            self.backend.settle([claim.settled("release")])
+        except Exception as trouble:
+            self._logger.warning(
+                "job %s is not given back, it is recovered when its lease ends: %r", claim.job.id, trouble
+            )

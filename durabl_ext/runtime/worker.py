@@ -6,15 +6,19 @@ Written once, on an event loop: the caller's, or for a sync queue a private one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from durabl_ext.claims import Claim
-from durabl_ext.outcomes import RetryScheduled
+from durabl_ext.errors import QueueShutdownError
+from durabl_ext.outcomes import RetryScheduled, Settled
 from durabl_ext.runtime.claimer import Claimer
+from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.engine import Engine
+from durabl_ext.runtime.invoke import Invoke
 from durabl_ext.runtime.processors import Processor
 from durabl_ext.runtime.reaper import Reaper, ReaperAlreadyRunning, ReaperStarted
 from durabl_ext.runtime.runs import Run
@@ -22,11 +26,16 @@ from durabl_ext.runtime.store import Watch
 from simplequeue.feed import Feed
 from simplequeue.job import Document
 
+T = TypeVar("T")
+
 YIELD = 1.0
 """Seconds that a handler has, once it was told to stop, to end by itself and have its own end stored."""
 
 RELEASE = 1.0
 """Seconds for giving back the runs whose handlers go on, so that a server that is away does not hold up the end."""
+
+run_here: ContextVar[Run | None] = ContextVar("run_here", default=None)
+"""The run whose handler is at work, for it and for what it starts."""
 
 
 class Worker:
@@ -40,50 +49,80 @@ class Worker:
 
     def __init__(self, engine: Engine, processors: Mapping[str, Processor], watch: Watch | None) -> None:
         self.engine = engine
+        self.draining = False
         self._processors = processors
         self._claimer = Claimer(engine, processors, self._start)
         self._feed = Feed(watch, self._look, self._news, None)
+        self._one_start = asyncio.Lock()
+        self._starting: asyncio.Task[None] | None = None
         self._claiming: asyncio.Task[None] | None = None
         self._feeding: asyncio.Task[None] | None = None
         self._reaping: asyncio.Task[None] | None = None
-        self._starting_reaper = False
         self._background: set[asyncio.Task[Any]] = set()
-        self._draining = False
 
-    async def start(self) -> None:
-        """Opens the change feed, then sets to work on what there is.
+    @property
+    def started(self) -> bool:
+        """Whether it works on what is registered, or did before it drained."""
+        return self._claiming is not None
+
+    def is_handler(self) -> bool:
+        """Whether the caller is a handler at work here, or something that one has started."""
+        return run_here.get() in self.engine.runs
+
+    async def start(self, startup: Callable[[], Awaitable[None]]) -> None:
+        """Opens the change feed, then sets to work on what there is; a second call changes nothing.
+
+        Args:
+            startup: What to wait for before anything else.
 
         Raises:
+            QueueShutdownError: It was told to drain, before or meanwhile.
             PyMongoError: The server cannot be reached, or refuses.
         """
-        await self.engine.now()
-        await self._feed.open()
-        self._feeding = asyncio.create_task(self._feed.serve())
-        self._claiming = asyncio.create_task(self._claimer.serve())
+        async with self._one_start:
+            self._refuse_draining()
+            if self.started:
+                return
+            self._starting = asyncio.create_task(self._open(startup))
+            try:
+                await asyncio.wait((self._starting,))
+            finally:
+                self._starting.cancel()
+            error = None if self._starting.cancelled() else self._starting.exception()
+            self._refuse_draining()
+            if error is not None:
+                raise error
+
+    def abandon_start(self) -> None:
+        """Gives up a start that is under way."""
+        if self._starting is not None:
+            self._starting.cancel()
 
     def look(self, action: str) -> None:
         """Takes note of a job that was enqueued in this process, or of a processor that is new."""
         self._claimer.look(action)
 
     async def start_reaper(self, interval: float, retention: timedelta | None) -> ReaperStarted | ReaperAlreadyRunning:
-        """Sweeps at once and from then on every so often, unless it does already."""
-        if self._reaping is not None or self._starting_reaper:
+        """Sweeps at once and from then on every so often, unless it does already.
+
+        Raises:
+            QueueShutdownError: It was told to drain.
+        """
+        self._refuse_draining()
+        if self._reaping is not None:
             return ReaperAlreadyRunning()
-        self._starting_reaper = True
-        try:
-            reaper = Reaper(self.engine, interval, retention)
-            recovered = await reaper.sweep()
-            self._reaping = asyncio.create_task(reaper.serve())
-        finally:
-            self._starting_reaper = False
-        return ReaperStarted(recovered)
+        reaper = Reaper(self.engine, interval, retention)
+        first = asyncio.create_task(reaper.sweep())
+        self._reaping = asyncio.create_task(reaper.serve(first))
+        await asyncio.wait((first,))
+        return ReaperStarted(None if first.cancelled() else first.result())
 
     async def stop_reaper(self) -> None:
         """Sweeps no more."""
         reaping, self._reaping = self._reaping, None
         if reaping is not None:
             reaping.cancel()
-            await asyncio.wait((reaping,))
+            await asyncio.wait((reaping,), timeout=RELEASE)
 
     async def drain(self, timeout: float) -> bool:
         """Ends: claims no more, waits for runs, tells those that are left to stop, and gives back what will not.
@@ -94,26 +133,82 @@ class Worker:
         Returns:
             Whether every handler has ended.
         """
-        self._draining = True
+        self.draining = True
         self._claimer.stop()
-        await self.stop_reaper()
+        self.abandon_start()
+        closing = self.spawn(_within(RELEASE, self._close_feed()))
+        reaping = self.spawn(self.stop_reaper())
         await _within(timeout, self._ended())
-        for run in list(self.engine.runs):
-            run.stop.set("shutdown")
-        await _within(YIELD, self.engine.idle())
+        for run in self.engine.runs:
+            if not run.settling:
+                run.stop.set("shutdown")
+        await _within(YIELD, self._ended())
         orphans = [run for run in self.engine.runs if not run.settling]
         for run in orphans:
+            run.orphaned = True  # now: one that ends before it is released must not be settled in two ways
             self.engine.logger.warning(
                 "the handler of job %s does not end; its run is given back and what it still does changes nothing",
                 run.job.id,
             )
         await _within(RELEASE, _all(self.engine.give_back(run) for run in orphans))
         finished = not self.engine.runs
+        await asyncio.wait((closing, reaping))
+        await _within(RELEASE, self.engine.close())
+        return finished
+
+    async def over(self) -> None:
+        """Waits until nothing is left, once drained: a claim that hung was given back, the last handler has ended."""
+        await self._ended()
+
+    async def managed(
+        self, run: Run, handler: Handler, invoke: Invoke | None = None
+    ) -> tuple[Settled | None, BaseException | None]:
+        """Calls a handler and ends its run; gives what became of it and what the handler raised."""
+        run_here.set(run)
+        return await self.engine.manage(run, handler, invoke)
+
+    async def claimed(self, claiming: Coroutine[Any, Any, Claim | None]) -> Claim | None:
+        """Gives what is claimed; if the waiting is cancelled meanwhile, that is given back when it turns up."""
+        task = self.spawn(claiming)
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            self.spawn(self._give_back_from(task))
+            raise
+        return task.result()
+
+    async def give_back(self, claim: Claim) -> None:
+        """Releases a claim that came too late to be run."""
+        try:
+            await asyncio.wait_for(self.engine.store.settle([claim.settled("release")]), RELEASE)
+        except Exception as trouble:
+            self.engine.logger.warning(
+                "job %s is not given back, it is recovered when its lease ends: %r", claim.job.id, trouble
+            )
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Runs something beside the caller, whether or not that waits for it."""
+        task = asyncio.create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def _refuse_draining(self) -> None:
+        if self.draining:
+            raise QueueShutdownError("this queue is shut down; it starts no more work")
+
+    async def _open(self, startup: Callable[[], Awaitable[None]]) -> None:
+        await startup()
+        await self.engine.now()
+        await self._feed.open()
+        self._feeding = asyncio.create_task(self._feed.serve())
+        self._claiming = asyncio.create_task(self._claimer.serve())
+
+    async def _close_feed(self) -> None:
         if self._feeding is not None:
             self._feeding.cancel()
-        await _within(RELEASE, self._feed.close())
-        await self.engine.close()
-        return finished
+            await asyncio.wait((self._feeding,))
+        await self._feed.close()
 
     async def _ended(self) -> None:
         if self._claiming is not None:
@@ -129,11 +224,12 @@ class Worker:
 
     def _start(self, claim: Claim, processor: Processor, asked_at: float) -> None:
         run = self.engine.begin(claim, asked_at, processor.heartbeat_interval)
-        self._spawn(self._give_back(run, processor) if self._draining else self._work(run, processor))
+        task = self.spawn(self._give_back(run, processor) if self.draining else self._work(run, processor))
+        task.add_done_callback(self._report)
 
     async def _work(self, run: Run, processor: Processor) -> None:
         try:
-            outcome, _ = await self.engine.manage(run, processor.handler)
+            outcome, _ = await self.managed(run, processor.handler)
         finally:
             self._claimer.freed(processor.action)
         if run.job.dedupe_scope == "queued":
@@ -149,13 +245,13 @@ class Worker:
         finally:
             self._claimer.freed(processor.action)
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._done)
+    async def _give_back_from(self, claiming: asyncio.Task[Claim | None]) -> None:
+        await asyncio.wait((claiming,))
+        with suppress(Exception):  # then there is no claim that is known of
+            if (claim := claiming.result()) is not None:
+                await self.give_back(claim)
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._background.discard(task)
+    def _report(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.engine.logger.error("a run could not be managed; it is recovered when its lease ends", exc_info=error)
 
@@ -171,5 +267,5 @@ async def _within(seconds: float, waiting: Coroutine[Any, Any, Any]) -> None:
         task.cancel()
 
 
-async def _all(coroutines: Any) -> None:
+async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
     await asyncio.gather(*coroutines, return_exceptions=True)

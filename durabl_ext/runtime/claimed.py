@@ -1,0 +1,170 @@
+"""Running what ``claim_or_enqueue`` gave, and then what came to wait behind it meanwhile.
+
+Written once, on a worker's loop; for a sync queue the ``def`` handlers are called in the thread that waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from durabl_ext.claims import Claim
+from durabl_ext.errors import LeaseLostError, QueueShutdownError
+from durabl_ext.job import DurableJob
+from durabl_ext.outcomes import Completed, FailedTerminal, Released, RetryScheduled, Settled, Superseded
+from durabl_ext.runtime.context import Handler
+from durabl_ext.runtime.invoke import Invoke, InvokeApart, Log, call
+from durabl_ext.runtime.runs import Run
+from durabl_ext.runtime.signal import Stop
+from durabl_ext.runtime.worker import Worker, run_here
+from simplequeue.handlers import is_async
+from simplequeue.threads import tell
+
+
+class ClaimedRuns:
+    """A job and its followers, run one after the other.
+
+    Args:
+        claim: The claim of the first.
+        asked_at: When it was asked for, in monotonic seconds.
+        handler: What is called with each.
+        max_drains: How many followers are claimed at most.
+    """
+
+    def __init__(self, claim: Claim, asked_at: float, handler: Handler, max_drains: int) -> None:
+        self._claim = claim
+        self._asked_at = asked_at
+        self._handler = handler
+        self._left = max_drains
+        self.begun = False
+        """Whether the claim was taken in: from then on it is run, or given back, here."""
+        self._task: asyncio.Task[Any] | None = None
+        self._interrupted = False
+
+    def interrupt(self) -> None:
+        """Cancels ``run``; what its handler has not finished fails."""
+        self._interrupted = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def run(self, worker: Worker, invoke: Invoke | None = None) -> BaseException | None:
+        """Runs them, and gives the error that its caller is to raise: the first there was.
+
+        Raises:
+            CancelledError: The waiting was cancelled. An ``async def`` handler was cancelled as well and its run has
+                failed; a ``def`` handler on an async queue goes on in its thread, and so does its run.
+        """
+        self.begun = True
+        self._task = asyncio.current_task()
+        if self._interrupted:
+            self.interrupt()
+        if worker.draining:
+            await worker.give_back(self._claim)
+            return _shut_down()
+        first: BaseException | None = None
+        claim: Claim | None = self._claim
+        asked_at = self._asked_at
+        while claim is not None:
+            run = worker.engine.begin(claim, asked_at)
+            outcome, error = await self._managed(worker, run, invoke)
+            problem = _problem(run, outcome, error)
+            first = problem if first is None else first
+            if not isinstance(outcome, Completed | Superseded):
+                break
+            asked_at = time.monotonic()
+            try:
+                claim = await self._following(worker, claim.job)
+            except Exception as trouble:
+                if first is None:
+                    raise
+                worker.engine.logger.warning("what waits behind job %s is not run here: %r", run.job.id, trouble)
+                break
+        return first
+
+    async def _managed(
+        self, worker: Worker, run: Run, invoke: Invoke | None
+    ) -> tuple[Settled | None, BaseException | None]:
+        managing = worker.spawn(worker.managed(run, self._handler, invoke))
+        try:
+            await asyncio.wait((managing,))
+        except asyncio.CancelledError as cancelled:
+            if run.settling:
+                await asyncio.wait((managing,))
+            elif invoke is not None or is_async(self._handler):
+                managing.cancel()
+                await asyncio.wait((managing,))
+                await worker.engine.end(run, cancelled)
+            raise
+        return managing.result()
+
+    async def _following(self, worker: Worker, job: DurableJob) -> Claim | None:
+        if self._left == 0 or job.dedupe_key is None or worker.draining:
+            return None
+        self._left -= 1
+        store, lease = worker.engine.store, worker.engine.lease
+        claim = await worker.claimed(store.claim_by_key(job.action, job.dedupe_key, lease=lease))
+        if claim is not None and self._came_too_late(worker):
+            await worker.give_back(claim)
+            return None
+        return claim
+
+    def _came_too_late(self, worker: Worker) -> bool:
+        return worker.draining
+
+
+class InvokeInCaller:
+    """Calls ``def`` handlers in the thread that is in ``serve``, others as a sync queue's worker does."""
+
+    def __init__(self, apart: InvokeApart) -> None:
+        self._apart = apart
+        self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    async def __call__(self, handler: Handler, job: DurableJob, stop: Stop, log: Log) -> BaseException | None:
+        if is_async(handler):
+            return await self._apart(handler, job, stop, log)
+        loop, run = asyncio.get_running_loop(), run_here.get()
+        answer: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
+
+        def task() -> None:
+            before = run_here.set(run)
+            try:
+                given = call(handler, job, stop, log)
+            finally:
+                run_here.reset(before)
+            tell(loop, lambda: None if answer.done() else answer.set_result(given))
+
+        self._inbox.put(task)
+        result, error = await answer
+        return error if not inspect.isawaitable(result) else await self._apart.finish(handler, result, stop)
+
+    def serve(self) -> None:
+        """Calls handlers in this thread until closed."""
+        while (task := self._inbox.get()) is not None:
+            task()
+
+    def close(self) -> None:
+        """Lets ``serve`` return."""
+        self._inbox.put(None)
+
+
+def _problem(run: Run, outcome: Settled | None, error: BaseException | None) -> BaseException | None:
+    """What the caller of a run is to be told."""
+    if isinstance(outcome, Completed):
+        return None
+    told = run.stop.reason == "shutdown"
+    if run.orphaned or isinstance(outcome, Released) or (told and isinstance(outcome, Superseded)):
+        problem: BaseException = _shut_down()
+    elif isinstance(outcome, FailedTerminal | RetryScheduled | Superseded):
+        return error
+    else:
+        problem = LeaseLostError(run.job.id)
+    problem.__cause__ = error
+    return problem
+
+
+def _shut_down() -> QueueShutdownError:
+    return QueueShutdownError("this queue is shut down; the job was given back")
