@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -19,6 +20,10 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 
 logger = logging.getLogger("simplequeue")
+
+MISSED_SIGNAL = 0.5
+"""Seconds. A signal that comes just before the main thread falls asleep, or to another thread, does not wake it: Python
+runs its handler when the main thread next wakes by itself."""
 
 
 class Threads:
@@ -102,9 +107,13 @@ class Latch:
         turn = threading.Lock()
         turn.acquire()
         self._waiting.append(turn)
+        ends = None if timeout is None else time.monotonic() + timeout
         try:
-            if not self._set:
-                turn.acquire(timeout=-1 if timeout is None else timeout)
+            while not self._set:
+                left = MISSED_SIGNAL if ends is None else min(ends - time.monotonic(), MISSED_SIGNAL)
+                if left <= 0:
+                    break
+                turn.acquire(timeout=left)
             return self._set
         finally:
             self._waiting.remove(turn)

@@ -41,7 +41,7 @@ from durabl_ext.runtime.registry import (
 from durabl_ext.runtime.signals import Uninstall, install
 from durabl_ext.runtime.sync_work import STOP_SIGNALS
 from durabl_ext.runtime.worker import Worker
-from simplequeue.threads import tell
+from simplequeue.threads import MISSED_SIGNAL, tell
 
 
 class _Part:
@@ -141,7 +141,18 @@ class AsyncWork(Registry):
             part.draining = True
             tell(loop, begin)
 
-        return install(signals, ask)
+        def tick() -> None:
+            if installed:
+                loop.call_later(MISSED_SIGNAL, tick)
+
+        def uninstall() -> None:
+            installed.clear()
+            put_back()
+
+        put_back = install(signals, ask)
+        installed = [True]
+        tick()
+        return uninstall
 
     @property
     def draining(self) -> bool:
@@ -150,11 +161,10 @@ class AsyncWork(Registry):
 
     async def wait_drained(self, timeout: Seconds | None = None) -> bool:
         """Waits so many seconds (None: without limit) until the queue is drained, and says whether it is."""
-        try:
-            await asyncio.wait_for(self._part.drained.wait(), checked_wait(timeout))
-        except TimeoutError:
-            return False
-        return True
+        drained = self._part.drained
+        with suppress(TimeoutError):
+            await asyncio.wait_for(drained.wait(), checked_wait(timeout))
+        return drained.is_set()
 
     async def start_reaper(
         self, interval: Seconds = REAPER_INTERVAL, *, retention: Seconds | None = None

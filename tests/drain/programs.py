@@ -1,0 +1,101 @@
+"""Workers as processes of their own: ``python -m tests.drain.programs MODE COLOUR URL DB``.
+
+The last line each prints is what its call answered."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pymongo import AsyncMongoClient, MongoClient
+
+from durabl_ext import AsyncJobQueue, JobQueue
+from tests.commands.processes import Running
+
+
+@contextmanager
+def running(*words: str) -> Iterator[Running]:
+    """Runs this file; it is killed where a test leaves it running."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.drain.programs", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    program = Running(process)
+    try:
+        yield program
+    finally:
+        process.kill()
+        program.end()
+
+
+def say(*words: object) -> None:
+    """Prints a line for the test that waits for it."""
+    print(*words, flush=True)
+
+
+def hang(job: Any, ctx: Any) -> None:
+    say("running")
+    threading.Event().wait()
+
+
+def heed(job: Any, ctx: Any) -> None:
+    say("running")
+    ctx.signal.wait()
+    ctx.signal.raise_if_set()
+
+
+async def never(job: Any, ctx: Any) -> None:
+    say("running")
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            say("cancelled")
+
+
+HANDLERS = {"hang": hang, "heed": heed, "never": never}
+
+
+def register(queue: Any) -> None:
+    for action, handler in HANDLERS.items():
+        queue.process(action, handler)
+
+
+def sync_main(mode: str, url: str, name: str) -> object:
+    queue = JobQueue(MongoClient[dict[str, Any]](url)[name])
+    register(queue)
+    if mode == "run":
+        return queue.run(timeout=0.5)
+    if mode == "reaper":
+        return queue.start_reaper(0.1)
+    queue.start()
+    threading.Event().wait(1)
+    return queue.shutdown(0.2) if mode == "shutdown" else "started"
+
+
+async def async_main(mode: str, url: str, name: str) -> object:
+    async with AsyncMongoClient[dict[str, Any]](url) as client:
+        queue = AsyncJobQueue(client[name])
+        register(queue)
+        if mode == "run":
+            return await queue.run(timeout=0.5)
+        if mode == "reaper":
+            return await queue.start_reaper(0.1)
+        await queue.start()
+        await asyncio.sleep(1)
+        return await queue.shutdown(0.2) if mode == "shutdown" else "started"
+
+
+if __name__ == "__main__":
+    mode, colour, *where = sys.argv[1:]
+    say("answer", sync_main(mode, *where) if colour == "sync" else asyncio.run(async_main(mode, *where)))
