@@ -10,9 +10,11 @@
   may wait behind one that runs. The store itself must refuse a second, under any interleaving: never look and then
   write.
 
-Every method may be called again when it is not known whether it was done: a second time changes nothing more (but for
-``enqueue`` without a key, which stores another job, and ``log``, which may double its lines). A store that cannot be
-reached raises its driver's error; that it refuses, or what became of a claim, is an answer.
+When it is not known whether a call was done, it may be made again. ``settle``, ``heartbeat``, ``append_step``,
+``recover``, ``update``, ``cancel`` and what only reads change nothing more then, nor does an enqueue of a key that is
+held. What starts a run starts another; the first is given back when it turns up. ``enqueue`` without a key stores
+another job, ``log`` may double its lines. A store that cannot be reached raises its driver's error; that it refuses, or
+what became of a claim, is an answer.
 """
 
 from __future__ import annotations

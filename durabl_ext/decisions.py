@@ -55,6 +55,9 @@ from simplequeue.states import CLAIM
 T = TypeVar("T")
 Push = Literal["auto", True, False]
 
+ENSURE_EVERY = 60.0
+"""Seconds between looks of a producer at whether the indexes of its keys are still there."""
+
 HINT_WITHOUT_INDEX = 2
 """BadValue: what the server answers a command that names an index which is not there."""
 
@@ -96,6 +99,7 @@ class Decisions:
         self._closed = False
         # The system's chance: an application's seed, or a fork, must not make retries everywhere due at once.
         self._uniform = random.SystemRandom().uniform
+        self._ensure_again = 0.0
         self._doubts: dict[str, tuple[frozenset[Any], float]] = {}
 
     @property
@@ -316,6 +320,10 @@ class Decisions:
             raise
 
     async def _ensure_dedupe(self, session: Session | None) -> None:
+        if not getattr(session, "in_transaction", False) and time.monotonic() >= self._ensure_again:
+            # A producer does not notice that somebody dropped the collection, and two jobs of a key could be stored.
+            self._ensure_again = time.monotonic() + ENSURE_EVERY
+            self._jobs.forget_indexes(indexes.DEDUPE)
         for index in indexes.DEDUPE:
             if getattr(session, "in_transaction", False) and not self._jobs.has_seen(index):
                 raise RuntimeError(

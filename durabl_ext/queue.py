@@ -116,7 +116,8 @@ class JobQueue(SyncWork):
         Args:
             action: As for ``enqueue``.
             data: As for ``enqueue``.
-            options: As for ``enqueue``.
+            options: As for ``enqueue``. A job that runs here runs now, whatever ``delay`` and ``run_at`` say; one that
+                waits heeds them.
 
         Returns:
             A handle on the run, which somebody has to end before its lease does; None when another job holds the key.

@@ -7,7 +7,7 @@ a majority acknowledges writes, the primary answers reads.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self, cast
 
@@ -235,8 +235,8 @@ class CollectionJobs:
     def has_seen(self, index: Index) -> bool:
         return index.name in self._ensured
 
-    def forget_indexes(self) -> None:
-        self._ensured.clear()
+    def forget_indexes(self, indexes: Iterable[Index] | None = None) -> None:
+        self._ensured -= self._ensured if indexes is None else {index.name for index in indexes}
 
     async def check_server(self) -> None:
         version = (await self._hello())["maxWireVersion"]

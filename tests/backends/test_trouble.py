@@ -215,6 +215,19 @@ def test_nothing_that_promises_deduplication_runs_without_its_indexes(db: Databa
     assert {index.name for index in DEDUPE} <= set(db.job.index_information())
 
 
+def test_a_producer_of_keys_makes_the_indexes_of_a_dropped_collection_again_within_a_minute(
+    db: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = MongoJobQueue(db)
+    monkeypatch.setattr("durabl_ext.decisions.time.monotonic", lambda: 1_000.0)
+    backend.enqueue([Enqueue("a", **KEY)])
+    db.job.drop()
+    monkeypatch.setattr("durabl_ext.decisions.time.monotonic", lambda: 1_060.0)
+    assert backend.enqueue([Enqueue("a", **KEY)]) != [None]
+    assert backend.enqueue([Enqueue("a", **KEY)]) == [None]
+    assert {index.name for index in DEDUPE} <= set(db.job.index_information())
+
+
 def test_two_jobs_that_live_under_one_key_are_an_error_at_startup_that_says_so(db: Database[dict[str, Any]]) -> None:
     backend = MongoJobQueue(db)
     backend.enqueue([Enqueue("a", dedupe_key="k")])
