@@ -39,7 +39,7 @@ class Run:
         self.interval = interval or lease.total_seconds() / BEATS
         self.next_beat = self.began + self.interval
         self.settling = False
-        """Its end is being written: a heartbeat that finds it no longer running is no news."""
+        """Its handler has ended and its end is being written: what comes of that says whether the lease was lost."""
         self.orphaned = False
         """It was given back while its handler went on: whatever that says changes nothing any more."""
         self.lines: deque[LogLine] = deque()

@@ -94,6 +94,24 @@ def test_heartbeats_that_fail_twice_cost_two_warnings_and_no_lease(
     assert told.of("lease-lost") == []
 
 
+def test_a_heartbeat_that_hangs_is_given_up_in_time_for_another(db: DB, open_queue: Opener) -> None:
+    calls, told, done = Calls(), Told(), threading.Event()
+
+    def before(name: str, number: int) -> None:
+        if (name, number) == ("heartbeat", 0):
+            done.wait(60)
+
+    calls.before = before
+    queue = open_queue(calls, visibility_timeout=1.5, on_job_event=told)
+    queue.process("a", lambda job, ctx: ctx.signal.wait(3))  # two leases
+    id = queue.add()
+    queue.start(reaper=False)
+    until(ended(db.job, [id]))
+    done.set()
+    assert queue.get(id).status == "completed"
+    assert told.of("lease-lost") == []
+
+
 @pytest.mark.parametrize("how", ["fails", "hangs"])
 def test_a_handler_whose_heartbeats_fail_for_a_lease_is_told_and_its_end_is_not_written(
     db: DB, open_queue: Opener, how: str

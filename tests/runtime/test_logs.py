@@ -9,7 +9,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
-from tests.runtime.conftest import Calls, Opener
+from tests.runtime.conftest import Calls, Opener, Told
 from tests.watching import ended, until
 
 DB = Database[dict[str, Any]]
@@ -89,6 +89,26 @@ def test_the_end_does_not_overtake_lines_that_are_on_their_way(db: DB, open_queu
     queue.start(reaper=False)
     until(ended(db.job, [id]))
     assert messages(db, id) == ["first", "second"]
+
+
+def test_a_lease_that_runs_out_while_the_last_lines_are_written_is_lost_only_if_the_end_is(
+    db: DB, open_queue: Opener
+) -> None:
+    calls, told = Calls(), Told()
+
+    def before(name: str, number: int) -> None:
+        if name == "heartbeat":
+            raise AutoReconnect("gone")
+        if name == "log":
+            threading.Event().wait(1)  # what the network takes
+
+    calls.before = before
+    queue = open_queue(calls, visibility_timeout=0.6, on_job_event=told)
+    queue.process("a", lambda job, ctx: ctx.log("a line"))
+    queue.add()
+    queue.start(reaper=False)
+    told.wait_for("completed")
+    assert [event.kind for event in told.events] == ["claimed", "completed"]
 
 
 class Unspeakable:
