@@ -153,10 +153,16 @@ queue.wait_drained()
 """
 
 
+def found_blocked() -> None:
+    """Waits until a worker has looked at what was just enqueued and is idle again."""
+    threading.Event().wait(0.5)
+
+
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
 def test_a_follower_starts_at_once_when_its_holder_ends(db: DB, open_queue: Opener, mongo_url: str, where: str) -> None:
     key = {"dedupe_key": "k", "dedupe_scope": "queued"}
-    hold, queue, seen = threading.Event(), open_queue(), Runs()
+    # Here its own worker knows without a stream; elsewhere only a stream can say so.
+    hold, queue, seen = threading.Event(), open_queue(push=False if where == "here" else "auto"), Runs()
     holder = Runs(lambda job, ctx: hold.wait(60))
     queue.process("follower", seen)
     if where == "here":
@@ -165,6 +171,7 @@ def test_a_follower_starts_at_once_when_its_holder_ends(db: DB, open_queue: Open
         first = queue.add("held", **key)
         holder.wait_for(1)
         queue.add("follower", **key)
+        found_blocked()
         hold.set()
         until(ended(db.job, [first]))
     else:
@@ -174,6 +181,7 @@ def test_a_follower_starts_at_once_when_its_holder_ends(db: DB, open_queue: Open
             first = queue.add("held", **key)
             assert line(other) == "running"
             queue.add("follower", **key)
+            found_blocked()
             assert other.stdin is not None
             other.stdin.write("\n")
             other.stdin.flush()
