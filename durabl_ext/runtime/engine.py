@@ -218,6 +218,15 @@ class Engine:
         self, run: Run, how: How, outcome: Settled | None, error: BaseException | None, duration: float
     ) -> None:
         facts, name = self._facts(run), type(error).__name__
+        failed = "job %s of action %r failed in attempt %d of %d with %s"
+        said = (run.job.id, run.job.action, run.job.attempt, run.job.max_attempts, name)
+        match outcome:
+            case RetryScheduled():
+                self.logger.info(failed + "; it is tried again at %s", *said, outcome.run_at.isoformat())
+            case FailedTerminal():
+                self.logger.warning(failed + ", for good; its error is with the job", *said)
+            case _:
+                pass
         match outcome:
             case Completed():
                 told(self.sink, events.JobCompleted(**facts, duration=duration))

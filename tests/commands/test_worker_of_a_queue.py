@@ -97,13 +97,16 @@ def test_it_works_with_the_queues_processors_until_a_signal(
     assert "Traceback" not in worker.stderr
 
 
-def test_a_job_that_fails_is_tried_again(start: Start, queue: JobQueue) -> None:
+def test_a_job_that_fails_is_tried_again_and_its_operator_told_when_it_has_failed_for_good(
+    start: Start, queue: JobQueue
+) -> None:
     id = queue.enqueue("fail", max_attempts=2, backoff="fixed", backoff_delay=0.05)
     with start("app:sync") as worker:
         until(lambda: status(queue, id) is Status.FAILED)
         worker.send(signal.SIGTERM)
         assert worker.end(SLACK) == 0
     assert worker.stdout.splitlines() == ["failing 1", "failing 2"]
+    assert f"job {id} of action 'fail' failed in attempt 2 of 2 with ValueError, for good" in worker.stderr
 
 
 @pytest.mark.parametrize(("name", "action", "sign"), [("sync", "hang", "hanging"), ("asynchronous", "long", "waiting")])
