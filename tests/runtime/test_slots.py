@@ -41,14 +41,24 @@ def test_a_worker_never_runs_more_of_an_action_than_it_has_slots_and_takes_no_mo
     assert sorted(one.ids + four.ids) == sorted(ids)
 
 
-def test_jobs_of_an_action_without_a_handler_wait_untouched_and_hold_nobody_up(db: DB, queue: Front) -> None:
-    unknown = add_many(queue, 1_000, "unknown", priority=-5)
+def test_jobs_of_an_action_without_a_handler_wait_untouched_and_wake_and_hold_up_nobody(
+    db: DB, open_queue: Opener
+) -> None:
+    calls = Calls()
+    queue, producer, seen = open_queue(calls), open_queue(), Runs()
+    unknown = add_many(producer, 1_000, "unknown", priority=-5)
     before = list(db.job.find().sort("_id"))
-    seen = Runs()
     queue.process("a", seen)
     queue.start(reaper=False)
     ids = [queue.add() for _ in range(20)]
     until(ended(db.job, ids))
+    until(lambda: calls.counts["next_due"])
+    looks = calls.counts["claim"]
+    for _ in range(50):
+        producer.add("unknown")
+    ids.append(producer.add())  # what the stream says of it comes after all of those
+    until(ended(db.job, ids))
+    assert calls.counts["claim"] - looks <= 5
     assert list(db.job.find({"_id": {"$in": unknown}}).sort("_id")) == before
     assert seen.ids == ids
 
