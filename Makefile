@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check types lint lowest clean
+.PHONY: demo test soak check types lint lowest clean
 .DEFAULT_GOAL := test
 
 # Where PYTHON is given, an environment of another Python is made anew; else the one that is there is taken.
@@ -23,6 +23,10 @@ demo: .venv/ready
 
 test: .venv/ready
 	$(BIN)/python -m pytest $(ARGS)
+
+# Workers that are killed and restarted at random, for ten minutes or SECONDS; SEED repeats what was done to them.
+soak: .venv/ready
+	$(BIN)/python -m tests.drain.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
 
 check: lint types
 

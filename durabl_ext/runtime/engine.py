@@ -13,6 +13,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypedDict
 
+from pymongo.errors import InvalidOperation
+
 from durabl_ext import events
 from durabl_ext.backends import Backend
 from durabl_ext.claims import Claim
@@ -205,7 +207,8 @@ class Engine:
                 return await self._committer.settle(settlement)
             except Exception as trouble:
                 failures += 1
-                if run.expired() or time.monotonic() >= until:
+                closed = isinstance(trouble, InvalidOperation)  # the client was closed
+                if closed or run.expired() or time.monotonic() >= until:
                     self.logger.error(
                         "the end of job %s is not stored, it is recovered when its lease ends: %r", run.job.id, trouble
                     )

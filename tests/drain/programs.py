@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,8 @@ def heed(job: Any, ctx: Any) -> None:
 async def never(job: Any, ctx: Any) -> None:
     say("running")
     while True:
-        try:
+        with suppress(asyncio.CancelledError):
             await asyncio.sleep(3600)
-        except asyncio.CancelledError:
-            say("cancelled")
 
 
 HANDLERS = {"hang": hang, "heed": heed, "never": never}

@@ -160,7 +160,7 @@ def test_a_handler_that_ignores_its_signal_is_released_last_and_later_and_change
     before = db.job.find_one({"_id": first})
     ignorant.release.set()
     assert ignorant.over.wait(30)
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "durabl-worker"])
+    until(lambda: events.kinds.count("shutdown-released") == 2)
     assert db.job.find_one({"_id": first}) == before
     assert events.kinds.count("completed") == 0
     assert queue.shutdown() is False

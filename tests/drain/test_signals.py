@@ -17,6 +17,7 @@ from pymongo.database import Database
 from durabl_ext import AsyncJobQueue, JobQueue
 from simplequeue import Status
 from tests.drain.programs import running
+from tests.drain.test_start_and_stop import own_threads
 from tests.watching import until
 
 Db = Database[dict[str, Any]]
@@ -232,10 +233,7 @@ def test_a_signal_that_cannot_be_handled_leaves_none_of_the_others_handled(db: D
 
 
 def test_uninstalling_leaves_no_thread_behind(db: Db) -> None:
-    def waiting() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name == "durabl-drain"]
-
-    until(lambda: not waiting())
+    before = own_threads()
     for _ in range(3):
         JobQueue(db).install_signal_handlers([signal.SIGUSR1])()
-    until(lambda: not waiting())
+    until(lambda: own_threads() <= before)

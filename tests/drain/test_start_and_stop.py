@@ -22,8 +22,8 @@ from tests.watching import ended, until
 Db = Database[dict[str, Any]]
 
 
-def own_threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("durabl")}
+def own_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("durabl")}
 
 
 def test_a_second_start_changes_nothing(db: Db, make: Maker) -> None:
@@ -77,6 +77,7 @@ def test_nothing_starts_after_a_shutdown_and_jobs_are_still_stored(db: Db, make:
 
 
 def test_an_idle_worker_shuts_down_at_once_and_leaves_no_thread(db: Db, make: Maker) -> None:
+    before = own_threads()
     queue = make(db)
     queue.process("a", lambda job, ctx: None)
     queue.start()
@@ -85,7 +86,7 @@ def test_an_idle_worker_shuts_down_at_once_and_leaves_no_thread(db: Db, make: Ma
     began = time.monotonic()
     assert queue.shutdown() is True
     assert time.monotonic() - began < 2
-    until(lambda: not own_threads())
+    until(lambda: own_threads() <= before)
 
 
 def test_a_shutdown_called_by_many_at_once_and_again_gives_all_the_same(db: Db, make: Maker) -> None:
