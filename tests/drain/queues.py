@@ -18,7 +18,7 @@ from simplequeue.threads import LoopThread
 from tests.watching import until
 
 Hook = Callable[[str, int], None]
-NAMES = ("startup", "claim", "claim_by_key", "claim_or_enqueue", "settle", "heartbeat", "recover", "sweep")
+NAMES = ("startup", "claim", "claim_by_key", "claim_or_enqueue", "settle", "heartbeat", "log", "recover", "sweep")
 
 
 class Hooks:
