@@ -42,6 +42,7 @@ class Heartbeats:
         self._runs: dict[Run, asyncio.TimerHandle] = {}
         self._changed = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
+        self._closed = False
 
     def add(self, run: Run) -> None:
         """Renews the lease of a run from now on, and watches over its deadline."""
@@ -60,7 +61,9 @@ class Heartbeats:
         """Renews nothing any more."""
         for run in list(self._runs):
             self.remove(run)
+        self._closed = True
         if self._beating is not None:
+            # A wait_for that is cancelled at the moment it is answered swallows that, before Python 3.12.
             self._beating.cancel()
             await asyncio.wait((self._beating,))
 
@@ -74,7 +77,7 @@ class Heartbeats:
             self._runs[run] = loop.call_later(run.deadline - time.monotonic(), self._check_deadline, run)
 
     async def _beat(self) -> None:
-        while True:
+        while not self._closed:
             self._changed.clear()
             now = time.monotonic()
             due = [run for run in self._runs if run.next_beat <= now and not run.stop.reason]

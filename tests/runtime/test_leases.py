@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
-from durabl_ext import MongoJobQueue
+from durabl_ext import DummyBackend, Enqueue, MongoJobQueue
+from durabl_ext.runtime.heartbeats import Heartbeats
+from durabl_ext.runtime.runs import Run
 from durabl_ext.runtime.signal import RunAborted
+from durabl_ext.runtime.store import StoreInThreads
+from simplequeue.threads import Threads
 from tests.runtime.conftest import Calls, Opener, Runs, Told
 from tests.watching import ended, until
 
@@ -144,6 +149,26 @@ def test_a_handler_whose_heartbeats_fail_for_a_lease_is_told_and_its_end_is_not_
     assert calls.batches == [1]
     assert db.job.find_one({"_id": held})["status"] == "running"  # type: ignore[index]  # it is there
     assert again == seen.ids[1]
+
+
+def test_heartbeats_stop_also_when_a_run_begins_at_that_moment() -> None:
+    backend = DummyBackend()
+    backend.enqueue([Enqueue("a"), Enqueue("a")])
+    first, second = (
+        Run(claim, time.monotonic(), timedelta(minutes=1), None, timedelta(0))
+        for claim in backend.claim(["a"], 2, lease=60)
+    )
+
+    async def main() -> None:
+        store = StoreInThreads(backend, Threads("test"))
+        beats = Heartbeats(store, timedelta(minutes=1), lambda run, op: None, logging.getLogger("test"))
+        beats.add(first)
+        for _ in range(5):
+            await asyncio.sleep(0)  # now it waits for the next run or the next beat
+        beats.add(second)
+        await asyncio.wait_for(beats.close(), 10)
+
+    asyncio.run(main())
 
 
 def take_away(db: DB, id: str) -> Any:
