@@ -98,7 +98,10 @@ class AsyncWork(Registry):
         reaper_interval: Seconds = REAPER_INTERVAL,
         retention: Seconds | None = None,
     ) -> bool:
-        """Works until SIGTERM, SIGINT or a ``shutdown`` elsewhere, as ``JobQueue.run`` does."""
+        """Works until SIGTERM, SIGINT or a ``shutdown`` elsewhere, as ``JobQueue.run`` does.
+
+        Cancelled, it drains first.
+        """
         seconds = checked_timeout(timeout)
         checked_reaper(reaper_interval, retention)
         self._refuse_shut_down()
@@ -109,6 +112,9 @@ class AsyncWork(Registry):
             with suppress(QueueShutdownError):  # told to end while it started
                 await self.start(reaper=reaper, reaper_interval=reaper_interval, retention=retention)
             await self.wait_drained()
+        except asyncio.CancelledError:  # else the runs would be cut off and their jobs wait for the end of a lease
+            await self.shutdown(seconds)
+            raise
         finally:
             uninstall()
         return self._part.finished

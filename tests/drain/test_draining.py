@@ -5,45 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from pymongo.database import Database
-from pymongo.errors import AutoReconnect
 
 from durabl_ext import FatalJobError
-from durabl_ext.errors import QueueShutdownError
-from durabl_ext.runtime.signal import RunAborted
 from simplequeue import Status
+from tests.drain.handlers import BOUND, Held, fail, raise_if_set
 from tests.drain.queues import Events, Hooks, Maker
 from tests.watching import until
 
 Db = Database[dict[str, Any]]
-BOUND = 2.5
-"""Seconds that a drain may take beyond its timeout: one for telling, one for giving back, and a busy machine."""
-
-
-class Held:
-    """A handler that says when it runs and ends when it is let."""
-
-    def __init__(self, after: Callable[[Any, Any], object] | None = None) -> None:
-        self.running = threading.Event()
-        self.release = threading.Event()
-        self.over = threading.Event()
-        self._after = after
-
-    def __call__(self, job: Any, ctx: Any) -> None:
-        self.running.set()
-        try:
-            if self._after is not None:
-                self._after(job, ctx)
-            else:
-                self.release.wait(60)
-        finally:
-            self.over.set()
 
 
 def test_a_handler_that_ends_in_time_completes_once(db: Db, make: Maker) -> None:
@@ -58,17 +32,6 @@ def test_a_handler_that_ends_in_time_completes_once(db: Db, make: Maker) -> None
     job = queue.get(id)
     assert (job.status, job.attempt) == (Status.COMPLETED, 1)
     assert events.kinds == ["claimed", "completed"]
-
-
-def raise_if_set(job: Any, ctx: Any) -> None:
-    assert ctx.signal.wait(60)
-    assert ctx.signal.reason == "shutdown"
-    ctx.signal.raise_if_set()
-
-
-def fail(job: Any, ctx: Any) -> None:
-    ctx.signal.wait(60)
-    raise ValueError("interrupted")
 
 
 @pytest.mark.parametrize("heed", [raise_if_set, fail])
@@ -187,66 +150,6 @@ def test_an_orphan_that_ends_while_the_next_run_is_on_harms_it_not(db: Db, make:
     assert (job.status, job.attempt) == (Status.COMPLETED, 1)
 
 
-def test_a_claim_that_meets_the_shutdown_is_given_back_unrun(db: Db, make: Maker) -> None:
-    claimed, release, ran = threading.Event(), threading.Event(), []
-
-    def hold(name: str, number: int) -> None:
-        if name == "claim":
-            claimed.set()
-            release.wait(60)
-
-    queue = make(db, hooks=Hooks(after=hold))
-    queue.process("a", lambda job, ctx: ran.append(job.id), concurrency=4)
-    ids = [queue.enqueue("a", max_attempts=1) for _ in range(3)]
-    queue.start()
-    assert claimed.wait(30)
-    with ThreadPoolExecutor(1) as pool:
-        ending = pool.submit(queue.shutdown, 30)
-        until(lambda: queue.draining)
-        release.set()
-        assert ending.result(30) is True
-    assert ran == []
-    for id in ids:
-        job = queue.get(id)
-        assert (job.status, job.attempt) == (Status.QUEUED, 0)
-
-
-def test_a_claim_that_hangs_keeps_no_drain_and_is_given_back_when_it_is_answered(db: Db, make: Maker) -> None:
-    claimed, release, ran = threading.Event(), threading.Event(), []
-
-    def hold(name: str, number: int) -> None:
-        if name == "claim":
-            claimed.set()
-            release.wait(60)
-
-    queue = make(db, hooks=Hooks(after=hold))
-    queue.process("a", lambda job, ctx: ran.append(job.id))
-    id = queue.enqueue("a")
-    queue.start()
-    assert claimed.wait(30)
-    began = time.monotonic()
-    queue.shutdown(0.2)
-    assert time.monotonic() - began < 0.2 + BOUND
-    release.set()
-    until(lambda: queue.get(id).status is Status.QUEUED)
-    assert (queue.get(id).attempt, ran) == (0, [])
-
-
-def test_a_drain_does_not_wait_for_a_backoff(db: Db, make: Maker) -> None:
-    def fail(name: str, number: int) -> None:
-        if name == "claim":
-            raise AutoReconnect("connection closed")
-
-    hooks = Hooks(before=fail)
-    queue = make(db, hooks=hooks)
-    queue.process("a", lambda job, ctx: None)
-    queue.start()
-    until(lambda: hooks.counts["claim"] >= 6)  # pauses of seconds by now
-    began = time.monotonic()
-    assert queue.shutdown(30) is True
-    assert time.monotonic() - began < 1
-
-
 def test_a_run_whose_end_is_being_written_is_not_given_back(db: Db, make: Maker) -> None:
     settling, release = threading.Event(), threading.Event()
 
@@ -323,76 +226,4 @@ def test_a_shutdown_costs_no_attempt_however_often_it_comes(db: Db, make: Maker)
     assert (job.status, job.attempt) == (Status.QUEUED, 0)
 
 
-def test_work_that_is_asked_for_after_the_shutdown_is_refused_and_given_back(db: Db, make: Maker) -> None:
-    queue, ran = make(db), []
-    handle = queue.claim_or_enqueue("a")
-    queue.shutdown()
-    with pytest.raises(QueueShutdownError):
-        queue.run_claimed(handle, lambda job, ctx: ran.append(job.id))
-    with pytest.raises(QueueShutdownError):
-        queue.claim_or_enqueue("a")
-    job = queue.get(handle.job.id)
-    assert (job.status, job.attempt, ran) == (Status.QUEUED, 0, [])
-    assert db.job.count_documents({}) == 1
-
-
-def test_a_claim_or_enqueue_that_meets_the_shutdown_is_given_back(db: Db, make: Maker) -> None:
-    stored, release = threading.Event(), threading.Event()
-
-    def hold(name: str, number: int) -> None:
-        if name == "claim_or_enqueue":
-            stored.set()
-            release.wait(60)
-
-    queue = make(db, hooks=Hooks(after=hold))
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(queue.claim_or_enqueue, "a")
-        assert stored.wait(30)
-        assert queue.shutdown() is True
-        release.set()
-        with pytest.raises(QueueShutdownError):
-            asking.result(30)
-    (document,) = db.job.find()
-    assert (document["status"], document["durable"]["attempt"]) == ("queued", 0)
-
-
-@pytest.mark.parametrize("heeds", [True, False])
-def test_a_job_that_is_run_inline_is_drained_like_any_other(db: Db, make: Maker, heeds: bool) -> None:
-    held = Held(raise_if_set if heeds else None)
-    queue = make(db)
-    handle = queue.claim_or_enqueue("a")
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(queue.run_claimed, handle, held)
-        assert held.running.wait(30)
-        assert queue.shutdown(0.2) is heeds
-        job = queue.get(handle.job.id)
-        assert (job.status, job.attempt) == (Status.QUEUED, 0)
-        held.release.set()
-        with pytest.raises(QueueShutdownError) as raised:
-            running.result(30)
-    assert isinstance(raised.value.__cause__, RunAborted) is heeds
-    assert queue.get(handle.job.id).status is Status.QUEUED
-
-
-def test_followers_are_left_to_others_once_a_shutdown_has_begun(db: Db, make: Maker) -> None:
-    queue, ran = make(db), []
-    key = {"dedupe_key": "k", "dedupe_scope": "queued"}
-    handle = queue.claim_or_enqueue("a", **key)
-    follower = queue.enqueue("a", **key)
-    running, release = threading.Event(), threading.Event()
-
-    def work(job: Any, ctx: Any) -> None:
-        ran.append(job.id)
-        running.set()
-        release.wait(60)
-
-    with ThreadPoolExecutor(2) as pool:
-        inline = pool.submit(queue.run_claimed, handle, work)
-        assert running.wait(30)
-        ending = pool.submit(queue.shutdown, 30)
-        until(lambda: queue.draining)
-        release.set()
-        assert inline.result(30) is None
-        assert ending.result(30) is True
-    assert ran == [handle.job.id]
-    assert queue.get(follower).status is Status.QUEUED
+KEY: dict[str, Any] = {"dedupe_key": "k", "dedupe_scope": "queued"}

@@ -12,8 +12,8 @@ from pymongo.database import Database
 
 from simplequeue import Status
 from simplequeue.embedded import Mongod
+from tests.drain.handlers import BOUND, Held, raise_if_set
 from tests.drain.queues import Events, Hooks, Maker
-from tests.drain.test_draining import BOUND, Held, raise_if_set
 from tests.listening.test_outage import frozen, pass_time
 from tests.watching import until
 

@@ -13,8 +13,8 @@ from pymongo.database import Database
 
 from durabl_ext import JobQueue, MongoJobQueue, Settled, Settlement
 from simplequeue import Status
+from tests.drain.handlers import Held
 from tests.drain.queues import Hooks, Maker
-from tests.drain.test_draining import Held
 from tests.watching import until
 
 Db = Database[dict[str, Any]]

@@ -17,8 +17,8 @@ from pymongo.database import Database
 from durabl_ext import AsyncJobQueue, JobQueue
 from simplequeue import Status
 from simplequeue.threads import LoopThread
+from tests.drain.handlers import Held
 from tests.drain.programs import running
-from tests.drain.test_draining import Held
 from tests.watching import ended, until
 
 Db = Database[dict[str, Any]]
