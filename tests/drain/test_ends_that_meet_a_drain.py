@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from pymongo import MongoClient
 from pymongo.database import Database
 
 from durabl_ext import JobQueue, MongoJobQueue, Settled, Settlement
@@ -103,3 +105,20 @@ def test_an_inline_failure_whose_end_is_being_stored_is_raised_and_not_the_shutd
         with pytest.raises(ValueError, match="no"):
             running.result(30)
     assert queue.get(handle.job.id).status is Status.SUPERSEDED
+
+
+def test_a_drain_does_not_wait_for_an_end_that_a_closed_client_cannot_store(
+    db: Db, mongo_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Held()
+    with MongoClient[dict[str, Any]](mongo_url) as client:
+        queue = JobQueue(client[db.name])
+        queue.process("a", held)
+        queue.start(reaper=False)
+        id = queue.enqueue("a")
+        assert held.running.wait(30)
+    held.release.set()
+    began = time.monotonic()
+    assert queue.shutdown(20) is True
+    assert time.monotonic() - began < 10
+    assert f"the end of job {id} is not stored" in caplog.text
