@@ -84,8 +84,8 @@ class LeaseLostError(RuntimeError):
 
     def __str__(self) -> str:
         return (
-            f"the lease of job {self.job_id} was lost before its end was stored: another worker runs it again, so its "
-            "work must stand being done twice"
+            f"the lease of job {self.job_id} was lost before its end was stored: another worker may run it again, so "
+            "its work must stand being done twice"
         )
 
 

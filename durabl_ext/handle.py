@@ -29,6 +29,7 @@ class JobHandle:
     def __init__(self, backend: Backend, claim: Claim, lease: timedelta, asked_at: float | None = None) -> None:
         self.claim = claim
         self.asked_at = time.monotonic() if asked_at is None else asked_at
+        self._begun = False
         self._backend = backend
         self._lease = lease
 
@@ -36,6 +37,14 @@ class JobHandle:
     def job(self) -> DurableJob:
         """The job as it was when it was claimed."""
         return self.claim.job
+
+    def begin(self) -> None:
+        """Takes note that the run begins, which it may do once: afterwards another may hold its key.
+
+        Raises:
+            RuntimeError: It has begun before.
+        """
+        self._begun = _first(self, self._begun)
 
     def complete(self) -> Settled:
         """Ends the run as completed."""
@@ -68,6 +77,7 @@ class AsyncJobHandle:
     def __init__(self, backend: AsyncBackend, claim: Claim, lease: timedelta, asked_at: float | None = None) -> None:
         self.claim = claim
         self.asked_at = time.monotonic() if asked_at is None else asked_at
+        self._begun = False
         self._backend = backend
         self._lease = lease
 
@@ -75,6 +85,10 @@ class AsyncJobHandle:
     def job(self) -> DurableJob:
         """The job as it was when it was claimed."""
         return self.claim.job
+
+    def begin(self) -> None:
+        """Takes note that the run begins, as ``JobHandle.begin`` does."""
+        self._begun = _first(self, self._begun)
 
     async def complete(self) -> Settled:
         """Ends the run as completed."""
@@ -107,3 +121,12 @@ def _error(reason: str | BaseException) -> StoredError:
     if not isinstance(reason, str):
         raise PayloadError("reason", f"expected a text or an exception, found {shown(reason)}")
     return {"name": "Failed", "message": clip(reason, MESSAGE_BYTES), "stack": ""}
+
+
+def _first(handle: JobHandle | AsyncJobHandle, begun: bool) -> bool:
+    if begun:
+        raise RuntimeError(
+            f"the run of job {handle.job.id} that this handle stands for has begun already, and may have ended: claim "
+            "again with claim_or_enqueue"
+        )
+    return True

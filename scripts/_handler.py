@@ -41,7 +41,7 @@ def load(target: str) -> Handler | Queue:
     module, colon, name = target.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
         raise _bad(
-            "expected a module, a colon and a function, such as app.jobs:handle, "
+            "expected a module, a colon and a function or a queue, such as app.jobs:handle, "
             f"found {target!r:.200}{_if_a_file(module, name)}"
         )
     found = _imported(module, _if_a_file(module, name))
@@ -52,9 +52,9 @@ def load(target: str) -> Handler | Queue:
     if isinstance(handler, Queue):
         return handler
     try:
-        return checked_handler(handler, "a job")
+        return checked_handler(handler, "a job", 1)
     except TypeError as error:
-        raise _bad(str(error)) from error
+        raise _bad(f"{error}; a processor of durabl_ext is run by naming its queue, such as app.jobs:queue") from error
 
 
 def logged(handler: Handler) -> Handler:

@@ -100,7 +100,7 @@ def _in_memory() -> Any:
         import mongomock
     except ImportError:
         raise click.ClickException(
-            "without a MongoDB the demo needs mongomock, which is not installed: pip install 'simplequeue[testing]'"
+            "without a MongoDB the demo needs mongomock, which is not installed: pip install mongomock"
         ) from None
     click.echo("So it works in memory, with mongomock.")
     return mongomock.MongoClient()["demo"]

@@ -12,15 +12,17 @@ from simplequeue.threads import settled
 T = TypeVar("T")
 
 
-def checked_handler(handler: object, takes: str) -> Callable[..., object]:
+def checked_handler(handler: object, takes: str, count: int) -> Callable[..., object]:
     """Gives back a handler that can be called and whose call does the work.
 
     Args:
         handler: What was given.
         takes: What it is called with, for the error.
+        count: How many arguments that is.
 
     Raises:
-        TypeError: It is not callable, or is a generator function, whose call would return without having run.
+        TypeError: It is not callable, or not with so many arguments; or it is a generator function, whose call would
+            return without having run.
     """
     if not callable(handler):
         raise TypeError(f"handler: expected a function that takes {takes}, found {handler!r}")
@@ -28,6 +30,14 @@ def checked_handler(handler: object, takes: str) -> Callable[..., object]:
         raise TypeError(
             f"handler: {handler!r} contains yield, so calling it would run nothing; make it a plain function"
         )
+    try:
+        signature = inspect.signature(handler)
+    except (ValueError, TypeError):  # of some callables written in C nobody knows
+        return handler
+    try:
+        signature.bind(*[None] * count)
+    except TypeError as problem:
+        raise TypeError(f"handler: is called with {takes}, and {handler!r} is not made for that: {problem}") from None
     return handler
 
 

@@ -208,7 +208,7 @@ async def _begin(begun: list[Listening], jobs: Jobs, slots: Slots, options: Opti
 
 def _checked(handler: object, actions: object, concurrency: object, poll_interval: float | timedelta | None) -> Options:
     return (
-        checked_handler(handler, "a job"),
+        checked_handler(handler, "a job", 1),
         None if actions is None else _checked_actions(actions),
         checked_count(concurrency, "concurrency"),
         None if poll_interval is None else _checked_seconds(poll_interval, "poll_interval"),

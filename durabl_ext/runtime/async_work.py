@@ -24,7 +24,7 @@ from durabl_ext.memory import AsyncDummyBackend, AsyncImmediateBackend
 from durabl_ext.mongo import AsyncMongoJobQueue, MongoJobQueue
 from durabl_ext.options import Enqueue, Seconds, checked_whole
 from durabl_ext.runtime import lag
-from durabl_ext.runtime.claimed import ClaimedRuns
+from durabl_ext.runtime.claimed import ClaimedRuns, refuse_no_handle
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.engine import Engine
 from durabl_ext.runtime.inline import run_inline_async
@@ -41,6 +41,7 @@ from durabl_ext.runtime.registry import (
 from durabl_ext.runtime.signals import Uninstall, install
 from durabl_ext.runtime.sync_work import STOP_SIGNALS
 from durabl_ext.runtime.worker import Worker
+from simplequeue.handlers import checked_handler
 from simplequeue.threads import MISSED_SIGNAL, tell
 
 
@@ -189,12 +190,15 @@ class AsyncWork(Registry):
 
         An ``async def`` handler runs on this loop, any other in a thread.
         """
-        runs = ClaimedRuns(handle.claim, handle.asked_at, handler, checked_whole(max_drains, "max_drains", 0))
+        refuse_no_handle(handle, AsyncJobHandle)
+        follow = checked_whole(max_drains, "max_drains", 0)
+        runs = ClaimedRuns(handle.claim, handle.asked_at, checked_handler(handler, "a job and its context", 2), follow)
+        handle.begin()
         error = await runs.run(self._worker())
         if error is not None:
             raise error
 
-    async def claimed_or_enqueued(self, job: Enqueue) -> AsyncJobHandle | None:
+    async def _claimed_or_enqueued(self, job: Enqueue) -> AsyncJobHandle | None:
         """What ``claim_or_enqueue`` gives."""
         self._refuse_shut_down()
         asked_at = time.monotonic()
@@ -207,7 +211,7 @@ class AsyncWork(Registry):
             self._refuse_shut_down()
         return AsyncJobHandle(self.backend, claim, self._lease, asked_at)
 
-    async def enqueued(self, jobs: Sequence[Enqueue], ids: Sequence[str | None]) -> None:
+    async def _enqueued(self, jobs: Sequence[Enqueue], ids: Sequence[str | None]) -> None:
         """Lets a worker in this process know of jobs; an ``AsyncImmediateBackend`` runs them here and now."""
         if isinstance(self.backend, AsyncImmediateBackend):
             for id in ids:

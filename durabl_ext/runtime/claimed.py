@@ -116,6 +116,15 @@ class ClaimedRuns:
         return worker.draining
 
 
+def refuse_no_handle(handle: object, kind: type[Any]) -> None:
+    """Raises for what is no handle, first of all for the None of a key that is held."""
+    if not isinstance(handle, kind):
+        raise TypeError(
+            f"handle: expected what claim_or_enqueue gave, found {handle!r:.100}; None means that another job holds "
+            "the key, and there is nothing to run here"
+        )
+
+
 class InvokeInCaller:
     """Calls ``def`` handlers in the thread that is in ``serve``, others as a sync queue's worker does."""
 

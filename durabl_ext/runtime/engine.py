@@ -227,7 +227,7 @@ class Engine:
             case RetryScheduled():
                 self.logger.info(failed + "; it is tried again at %s", *said, outcome.run_at.isoformat())
             case FailedTerminal():
-                self.logger.warning(failed + ", for good; its error is with the job", *said)
+                self.logger.warning(failed + ", for good; to see the error: simplequeue inspect %s", *said, run.job.id)
             case _:
                 pass
         match outcome:

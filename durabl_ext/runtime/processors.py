@@ -73,7 +73,7 @@ def checked_processor(
         raise HeartbeatConfigConflict(beat, visibility_timeout)
     return Processor(
         checked_action(action),
-        checked_handler(handler, "a job and its context"),
+        checked_handler(handler, "a job and its context", 2),
         checked_count(concurrency, "concurrency"),
         None if poll_interval is None else _checked_interval(poll_interval, "poll_interval"),
         beat,

@@ -13,7 +13,7 @@ from durabl_ext.events import Sink
 from durabl_ext.options import Seconds, checked_seconds
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.processors import Processor, checked_processor
-from simplequeue.payload import PayloadError
+from simplequeue.payload import PayloadError, checked_action
 
 H = TypeVar("H", bound=Handler)
 
@@ -99,10 +99,15 @@ class Registry(ABC):
             TypeError: The handler is none.
             ValueError: The action has a handler, or an option is not as above.
         """
+        if callable(action):
+            raise TypeError(
+                f"action: expected a name such as 'send-mail', found {action!r}; write @queue.process('send-mail')"
+            )
+        named = checked_action(action)
 
         def register(given: Any) -> Any:
             processor = checked_processor(
-                action,
+                named,
                 given,
                 concurrency=concurrency,
                 poll_interval=poll_interval,
@@ -110,10 +115,10 @@ class Registry(ABC):
                 adopt_max_attempts=adopt_max_attempts,
                 visibility_timeout=self._lease.total_seconds(),
             )
-            if action in self._processors:
-                raise ValueError(f"action {action!r} has a handler already: {self._processors[action].handler!r}")
-            self._processors[action] = processor
-            self._look([action])
+            if named in self._processors:
+                raise ValueError(f"action {named!r} has a handler already: {self._processors[named].handler!r}")
+            self._processors[named] = processor
+            self._look([named])
             return given
 
         return register if handler is None else register(handler)

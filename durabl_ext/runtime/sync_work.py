@@ -22,7 +22,7 @@ from durabl_ext.events import Sink
 from durabl_ext.handle import JobHandle
 from durabl_ext.memory import ImmediateBackend
 from durabl_ext.options import Enqueue, Seconds, checked_whole
-from durabl_ext.runtime.claimed import ClaimedRuns
+from durabl_ext.runtime.claimed import ClaimedRuns, refuse_no_handle
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.host import Host
 from durabl_ext.runtime.inline import run_inline
@@ -36,6 +36,7 @@ from durabl_ext.runtime.registry import (
     checked_wait,
 )
 from durabl_ext.runtime.signals import Uninstall, install
+from simplequeue.handlers import checked_handler
 from simplequeue.threads import Latch
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -251,7 +252,10 @@ class SyncWork(Registry):
             QueueShutdownError: The queue was shut down and the job given back; the handler's error is its cause.
             BaseException: What the handler raised.
         """
-        runs = ClaimedRuns(handle.claim, handle.asked_at, handler, checked_whole(max_drains, "max_drains", 0))
+        refuse_no_handle(handle, JobHandle)
+        follow = checked_whole(max_drains, "max_drains", 0)
+        runs = ClaimedRuns(handle.claim, handle.asked_at, checked_handler(handler, "a job and its context", 2), follow)
+        handle.begin()
         try:
             error = self._hosted().run_claimed(runs)
         except QueueShutdownError:
@@ -261,7 +265,7 @@ class SyncWork(Registry):
         if error is not None:
             raise error
 
-    def claimed_or_enqueued(self, job: Enqueue) -> JobHandle | None:
+    def _claimed_or_enqueued(self, job: Enqueue) -> JobHandle | None:
         """What ``claim_or_enqueue`` gives."""
         self._refuse_shut_down()
         asked_at = time.monotonic()
@@ -274,7 +278,7 @@ class SyncWork(Registry):
             self._refuse_shut_down()
         return JobHandle(self.backend, claim, self._lease, asked_at)
 
-    def enqueued(self, jobs: Sequence[Enqueue], ids: Sequence[str | None]) -> None:
+    def _enqueued(self, jobs: Sequence[Enqueue], ids: Sequence[str | None]) -> None:
         """Lets a worker in this process know of jobs; an ``ImmediateBackend`` runs them here and now."""
         if isinstance(self.backend, ImmediateBackend):
             for id in ids:

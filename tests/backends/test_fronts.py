@@ -132,7 +132,9 @@ def test_what_is_neither_a_database_nor_a_backend_is_refused(db: Database[dict[s
             JobQueue(wrong)  # type: ignore[arg-type]  # that is what is tested
     with pytest.raises(TypeError, match="collection"):
         JobQueue(DummyBackend(), collection="tasks")
-    with pytest.raises(TypeError, match="colection"):
+    with pytest.raises(
+        TypeError, match="no such option: colection; there are visibility_timeout, .*, collection, push"
+    ):
         JobQueue(db, colection="tasks")
 
 

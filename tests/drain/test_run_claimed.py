@@ -221,3 +221,23 @@ def test_a_failure_that_could_not_be_stored_since_the_lease_was_lost_is_the_caus
     with pytest.raises(LeaseLostError) as raised:
         queue.run_claimed(queue.claim_or_enqueue("a"), steal)
     assert isinstance(raised.value.__cause__, ValueError)
+
+
+def test_a_handle_runs_once_since_another_may_hold_its_key_afterwards(db: Db, make: Maker) -> None:
+    queue, ran = make(db), []
+    handle = queue.claim_or_enqueue("a", {"n": 0}, **KEY)
+    queue.run_claimed(handle, lambda job, ctx: ran.append(job.data["n"]))
+    assert queue.claim_or_enqueue("a", {"n": 1}, **KEY) is not None
+    with pytest.raises(RuntimeError, match=f"{handle.job.id}.*has begun already.*claim_or_enqueue"):
+        queue.run_claimed(handle, lambda job, ctx: ran.append(job.data["n"]))
+    assert ran == [0]
+
+
+def test_what_is_no_handle_or_no_handler_is_named(db: Db, make: Maker) -> None:
+    queue = make(db)
+    with pytest.raises(TypeError, match="handle: expected what claim_or_enqueue gave, found None"):
+        queue.run_claimed(None, lambda job, ctx: None)
+    handle = queue.claim_or_enqueue("a")
+    with pytest.raises(TypeError, match="handler: is called with a job and its context"):
+        queue.run_claimed(handle, lambda job: None)
+    queue.run_claimed(handle, lambda job, ctx: None)

@@ -47,6 +47,7 @@ def part(server: Mongod, client: Client) -> None:
 
 def interrupt(server: Mongod, client: Client) -> None:
     """Uses its database once more when Ctrl-C ends it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without it
     try:
         _tell(server, client)
         _wait()

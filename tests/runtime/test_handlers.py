@@ -247,3 +247,21 @@ def test_releases_spend_no_attempt_and_failures_do(db: DB, open_queue: Opener) -
     queue.start(reaper=False)
     until(ended(db.job, [id]))
     assert (stored(queue, id).status, stored(queue, id).attempt) == ("completed", 3)
+
+
+@pytest.mark.parametrize("wrong", [lambda: None, lambda job: None, lambda job, ctx, more: None])
+def test_a_handler_that_cannot_take_a_job_and_its_context_is_refused_before_a_job_is_lost_on_it(wrong: Any) -> None:
+    queue = JobQueue(DummyBackend())
+    with pytest.raises(TypeError, match="is called with a job and its context, and .* is not made for that"):
+        queue.process("a", wrong)
+    queue.process("a", lambda job, ctx, more=None: None)
+    queue.process("b", lambda *everything: None)
+    queue.process("c", print)
+
+
+def test_process_without_a_name_is_an_error_and_not_a_decorator_that_registers_nothing() -> None:
+    queue: Any = JobQueue(DummyBackend())
+    with pytest.raises(TypeError, match=r"write @queue\.process\('send-mail'\)"):
+        queue.process(lambda job, ctx: None)
+    with pytest.raises(PayloadError, match="action"):
+        queue.process("")
