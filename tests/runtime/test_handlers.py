@@ -252,7 +252,7 @@ def test_releases_spend_no_attempt_and_failures_do(db: DB, open_queue: Opener) -
 @pytest.mark.parametrize("wrong", [lambda: None, lambda job: None, lambda job, ctx, more: None])
 def test_a_handler_that_cannot_take_a_job_and_its_context_is_refused_before_a_job_is_lost_on_it(wrong: Any) -> None:
     queue = JobQueue(DummyBackend())
-    with pytest.raises(TypeError, match="is called with a job and its context, and .* is not made for that"):
+    with pytest.raises(TypeError, match=r"is called with a job and its context, and .* is not made for that"):
         queue.process("a", wrong)
     queue.process("a", lambda job, ctx, more=None: None)
     queue.process("b", lambda *everything: None)

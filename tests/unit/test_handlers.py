@@ -22,5 +22,5 @@ def test_what_can_be_called_with_a_job_is_a_handler(handler: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [lambda: None, lambda job, ctx: None, lambda *, job: None])
 def test_what_cannot_be_called_with_a_job_is_refused_before_one_is_lost_on_it(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="handler: is called with a job, and .* is not made for that"):
+    with pytest.raises(TypeError, match=r"handler: is called with a job, and .* is not made for that"):
         checked_handler(wrong, "a job", 1)
