@@ -133,7 +133,7 @@ def test_what_is_neither_a_database_nor_a_backend_is_refused(db: Database[dict[s
     with pytest.raises(TypeError, match="collection"):
         JobQueue(DummyBackend(), collection="tasks")
     with pytest.raises(
-        TypeError, match="no such option: colection; there are visibility_timeout, .*, collection, push"
+        TypeError, match=r"no such option: colection; there are visibility_timeout, .*, collection, push"
     ):
         JobQueue(db, colection="tasks")
 
