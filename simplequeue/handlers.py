@@ -49,15 +49,9 @@ def is_async(handler: object) -> bool:
 
 async def in_a_task(result: Awaitable[T]) -> T:
     """Gives what something returns or raises, in a task of its own."""
-    # Who cancels "the task of this job", even when the job has just ended, must not hit the write
-    # of its end or the next job of the slot.
-    task = asyncio.ensure_future(settled(result))
-    try:
-        await asyncio.wait((task,))
-    except asyncio.CancelledError:  # the slot itself, since its loop is being closed
-        task.cancel()
-        await asyncio.wait((task,))
-    value, error = task.result()
+    # Who cancels "the task of this job", even when the job has just ended, must not hit the write of its end or the
+    # next job of the slot. When the slot itself is cancelled, since its loop is being closed, the task is with it.
+    value, error = await asyncio.ensure_future(settled(result))
     if error is not None:
         raise error
     return cast(T, value)

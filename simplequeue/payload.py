@@ -192,8 +192,8 @@ def _plain(items: list[Any], codec: Codec) -> list[tuple[str, dict[str, Any]]] |
     actions, payloads = zip(*items, strict=True)
     if {*map(type, actions)} != {str} or {*map(type, payloads)} != {dict}:
         return None
-    copies = [dict(payload) for payload in payloads]
-    values = chain.from_iterable(copy.values() for copy in copies)
+    copies = list(map(dict, payloads))
+    values = chain.from_iterable(map(dict.values, copies))
     if not _PLAIN.issuperset(map(type, values)) or "$ref" in chain.from_iterable(copies):
         return None
     try:
