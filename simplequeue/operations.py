@@ -14,7 +14,7 @@ import bson
 from pymongo.results import DeleteResult, UpdateResult
 
 from simplequeue import commands, payload
-from simplequeue.job import Job, job_from, new_document
+from simplequeue.job import Job, job_from, job_of, new_document
 from simplequeue.jobs import BY_ID, Jobs, Room, Session
 from simplequeue.payload import PayloadError
 
@@ -26,7 +26,7 @@ async def add(jobs: Jobs, action: str, data: Mapping[str, Any] | None, session: 
     checked = payload.checked_action(action), payload.checked_data(data, jobs.codec)
     document = new_document(*checked, await jobs.now())
     await jobs.insert_one(document, session=session)
-    return job_from(document)
+    return job_of(document)
 
 
 async def add_many(
@@ -39,7 +39,7 @@ async def add_many(
     now = await jobs.now()
     documents = [new_document(action, data, now) for action, data in checked]
     await jobs.insert_many(documents, session=session)
-    return [job_from(document) for document in documents]
+    return [job_of(document) for document in documents]
 
 
 async def get(jobs: Jobs, id: object) -> Job | None:
