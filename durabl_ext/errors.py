@@ -39,6 +39,13 @@ class FatalJobError(Exception):
     """
 
 
+def is_fatal(error: BaseException) -> bool:
+    """Whether an error says that no further attempt can succeed, be it as one of a group that tasks raised together."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(FatalJobError) is not None
+    return isinstance(error, FatalJobError)
+
+
 class DedupeScopeConflictError(RuntimeError):
     """Says that a key is held by a job of the other scope, where the two would not exclude each other as asked.
 

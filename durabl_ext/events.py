@@ -10,7 +10,21 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypedDict
+
+from durabl_ext.core.settle import How
+from durabl_ext.job import DurableJob
+from durabl_ext.outcomes import (
+    AlreadyTerminal,
+    Completed,
+    FailedTerminal,
+    LeaseLost,
+    NotFound,
+    Released,
+    RetryScheduled,
+    Settled,
+    Superseded,
+)
 
 logger = logging.getLogger("durabl_ext")
 
@@ -121,6 +135,38 @@ Event = (
     | ReaperFailed
 )
 Sink = Callable[[Event], object]
+
+
+class Facts(TypedDict):
+    """What every event of a run has."""
+
+    action: str
+    job_id: str
+    attempt: int
+    at: datetime
+
+
+def facts_of(job: DurableJob, at: datetime) -> Facts:
+    """What every event of a job's run has."""
+    return {"action": job.action, "job_id": job.id, "attempt": job.attempt, "at": at}
+
+
+def of_end(facts: Facts, how: How, outcome: Settled | None, error_name: str, duration: float) -> Event:
+    """The event of a run's end, by what became of it."""
+    match outcome:
+        case Completed():
+            return JobCompleted(**facts, duration=duration)
+        case FailedTerminal() if how == "fail_fatal":
+            return JobFailedFatally(**facts, duration=duration)
+        case FailedTerminal() | RetryScheduled():
+            terminal = isinstance(outcome, FailedTerminal)
+            return JobFailed(**facts, duration=duration, terminal=terminal, error_name=error_name)
+        case Superseded():
+            return JobSuperseded(**facts, duration=duration)
+        case Released():
+            return JobReleased(**facts)
+        case LeaseLost() | AlreadyTerminal() | NotFound() | None:
+            return JobLeaseLost(**facts, op="settle")
 
 
 def told(sink: Sink | None, event: Event) -> None:

@@ -216,7 +216,7 @@ class AsyncWork(Registry):
         if isinstance(self.backend, AsyncImmediateBackend):
             for id in ids:
                 if id is not None:
-                    await run_inline_async(self.backend, id, self._processors, self._lease)
+                    await run_inline_async(self.backend, id, self._processors, self._lease, self._sink)
         self._look([job.action for job in jobs])
 
     async def __aenter__(self) -> Self:

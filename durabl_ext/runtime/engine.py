@@ -11,7 +11,7 @@ import random
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypedDict
+from typing import Literal
 
 from pymongo.errors import InvalidOperation
 
@@ -19,14 +19,10 @@ from durabl_ext import events
 from durabl_ext.backends import Backend
 from durabl_ext.claims import Claim
 from durabl_ext.core.settle import How
-from durabl_ext.errors import FatalJobError
-from durabl_ext.events import Sink, told
+from durabl_ext.errors import is_fatal
+from durabl_ext.events import Facts, Sink, told
 from durabl_ext.outcomes import (
-    AlreadyTerminal,
-    Completed,
     FailedTerminal,
-    LeaseLost,
-    NotFound,
     Released,
     RetryScheduled,
     Settled,
@@ -50,15 +46,6 @@ ORPHAN_DELAY = timedelta(seconds=5)
 
 FLUSH_AFTER = 1.0
 """Seconds for which a line of log may wait, so that many go in one write."""
-
-
-class Facts(TypedDict):
-    """What every event of a run has."""
-
-    action: str
-    job_id: str
-    attempt: int
-    at: datetime
 
 
 class Engine:
@@ -220,7 +207,7 @@ class Engine:
     def _tell_end(
         self, run: Run, how: How, outcome: Settled | None, error: BaseException | None, duration: float
     ) -> None:
-        facts, name = self._facts(run), type(error).__name__
+        name = type(error).__name__
         failed = "job %s of action %r failed in attempt %d of %d with %s"
         said = (run.job.id, run.job.action, run.job.attempt, run.job.max_attempts, name)
         match outcome:
@@ -230,21 +217,8 @@ class Engine:
                 self.logger.warning(failed + ", for good; to see the error: simplequeue inspect %s", *said, run.job.id)
             case _:
                 pass
-        match outcome:
-            case Completed():
-                told(self.sink, events.JobCompleted(**facts, duration=duration))
-            case FailedTerminal() if how == "fail_fatal":
-                told(self.sink, events.JobFailedFatally(**facts, duration=duration))
-            case FailedTerminal() | RetryScheduled():
-                terminal = isinstance(outcome, FailedTerminal)
-                told(self.sink, events.JobFailed(**facts, duration=duration, terminal=terminal, error_name=name))
-            case Superseded():
-                told(self.sink, events.JobSuperseded(**facts, duration=duration))
-            case Released():
-                told(self.sink, events.JobReleased(**facts))
-            case LeaseLost() | AlreadyTerminal() | NotFound() | None:
-                if not run.orphaned:
-                    told(self.sink, events.JobLeaseLost(**facts, op="settle"))
+        if not run.orphaned:
+            told(self.sink, events.of_end(self._facts(run), how, outcome, name, duration))
 
     def _lost(self, run: Run, op: Literal["heartbeat", "deadline"]) -> None:
         if run.settling or run.stop.reason in ("lease-lost", "deadline"):
@@ -256,7 +230,7 @@ class Engine:
         told(self.sink, events.JobLeaseLost(**self._facts(run), op=op))
 
     def _facts(self, run: Run) -> Facts:
-        return {"action": run.job.action, "job_id": run.job.id, "attempt": run.job.attempt, "at": self.at()}
+        return events.facts_of(run.job, self.at())
 
     def _flush_soon(self, run: Run) -> None:
         if run in self.runs and run not in self._flushes:
@@ -285,7 +259,7 @@ class Engine:
 def _how(run: Run, error: BaseException | None) -> How:
     if error is None:
         return "complete"
-    if isinstance(error, FatalJobError):
+    if is_fatal(error):
         return "fail_fatal"
     # What a handler raised after a shutdown told it to stop came of that: it is given back, no attempt is spent.
     return "release" if run.stop.reason == "shutdown" else "fail"

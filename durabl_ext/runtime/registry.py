@@ -79,7 +79,8 @@ class Registry(ABC):
         """Registers what works on the jobs of an action; starts nothing unless the queue is started already.
 
         The handler is called with the job and a context. Returning completes the job, raising fails it, to be tried
-        again while attempts are left; a ``FatalJobError`` fails it for good. Without a handler this is a decorator.
+        again while attempts are left; a ``FatalJobError``, also one in an exception group, fails it for good. Without a
+        handler this is a decorator.
 
         Args:
             action: The action; one handler for each.

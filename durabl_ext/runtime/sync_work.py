@@ -283,7 +283,7 @@ class SyncWork(Registry):
         if isinstance(self.backend, ImmediateBackend):
             for id in ids:
                 if id is not None:
-                    run_inline(self.backend, id, self._processors, self._lease)
+                    run_inline(self.backend, id, self._processors, self._lease, self._sink)
         self._look([job.action for job in jobs])
 
     def __enter__(self) -> Self:

@@ -147,3 +147,47 @@ def test_a_dummy_backend_records_and_runs_nothing() -> None:
 
     assert [job.status for job in asyncio.run(main())] == ["queued"]
     assert seen.jobs == []
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_runs_inside_an_enqueue_tell_their_events(colour: str) -> None:
+    events: list[Any] = []
+
+    def work(job: Any, ctx: Any) -> None:
+        if job.data.get("fails"):
+            raise FatalJobError("no") if job.data["fails"] == "fatally" else ValueError("no")
+
+    if colour == "sync":
+        queue = JobQueue(ImmediateBackend(), on_job_event=events.append)
+        queue.process("a", work)
+        for fails in (None, "once", "fatally"):
+            queue.enqueue("a", {"fails": fails})
+    else:
+        asynchronous = AsyncJobQueue(AsyncImmediateBackend(), on_job_event=events.append)
+        asynchronous.process("a", work)
+
+        async def main() -> None:
+            for fails in (None, "once", "fatally"):
+                await asynchronous.enqueue("a", {"fails": fails})
+
+        asyncio.run(main())
+    kinds = ["claimed", "completed", "claimed", "failed", "claimed", "fail-fatal"]
+    assert [event.kind for event in events] == kinds
+    assert (events[3].terminal, events[3].error_name, events[3].attempt) == (False, "ValueError", 1)
+
+
+def test_a_fatal_error_among_those_of_a_task_group_is_fatal() -> None:
+    backend = ImmediateBackend()
+    queue = JobQueue(backend)
+
+    @queue.process("a")
+    async def work(job: Any, ctx: Any) -> None:
+        async def fails() -> None:
+            raise FatalJobError("no address")
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fails())
+
+    queue.enqueue("a")
+    assert [job.failure_kind for job in backend.jobs] == ["fatal"]
+    assert "no address" in str(backend.jobs[0].error)
