@@ -96,7 +96,7 @@ def test_a_wrong_option_is_wrong_usage(shell: Shell, words: list[str], reason: s
         ["cancel", "--action", "greet"],
         ["sweep", "--older-than", "7d"],
         ["sweep", "--before", "2026-01-31T12:00:00Z"],
-        ["worker", "os:getpid"],
+        ["worker", "builtins:print"],
         ["stats"],
         ["stats", "mail"],
         ["failed"],

@@ -43,6 +43,9 @@ def hang(job, ctx):
     print("hanging", flush=True)
     threading.Event().wait()
 
+def plain(job):
+    pass
+
 @asynchronous.process("tell", concurrency=2)
 async def tell_async(job, ctx):
     await asyncio.sleep(0)
@@ -154,7 +157,8 @@ def test_jobs_of_a_dead_worker_are_put_back_unless_it_was_told_not_to(
         (("app:empty",), "has no processors"),
         (("app:sync", "--concurrency", "2"), "--concurrency is not for what was named"),
         (("app:sync", "--action", "tell"), "--action is not for what was named"),
-        (("app:tell", "--no-reaper"), "--no-reaper is not for what was named"),
+        (("app:plain", "--no-reaper"), "--no-reaper is not for what was named"),
+        (("app:tell",), "a processor of durabl_ext is run by naming its queue, such as app.jobs:queue"),
     ],
 )
 def test_what_does_not_fit_a_queue_is_a_usage_error(start: Start, words: tuple[str, ...], remedy: str) -> None:
