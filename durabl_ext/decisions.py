@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 from uuid import UUID
@@ -20,6 +20,7 @@ from uuid import UUID
 from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.results import DeleteResult, UpdateResult
 
+from durabl_ext.arguments import check_settlement, checked_actions, checked_line, checked_wants
 from durabl_ext.claims import Claim
 from durabl_ext.core import doubts, indexes, journal, leases, replay, stats
 from durabl_ext.core.changes import news
@@ -28,17 +29,15 @@ from durabl_ext.core.claim_or_enqueue import claim_or_enqueue
 from durabl_ext.core.enqueue import enqueue
 from durabl_ext.core.journal import Step
 from durabl_ext.core.recover import Recovered, recover
-from durabl_ext.core.settle import How, Settlement, settle
+from durabl_ext.core.settle import Settlement, settle
 from durabl_ext.errors import BackendClosedError, DedupeScopeConflictError, IndexConflictError
 from durabl_ext.job import DurableJob, FailureKind, LogLine, durable_from
 from durabl_ext.options import (
     Enqueue,
     Seconds,
     checked,
-    checked_choice,
     checked_key,
     checked_lease,
-    checked_seconds,
     checked_whole,
 )
 from durabl_ext.outcomes import Appended, KeyBusy, LeaseLost, NoRoom, NotFailed, NotFound, Renewed, Retried, Settled
@@ -49,7 +48,7 @@ from simplequeue.feed import Watch
 from simplequeue.job import Document, Job
 from simplequeue.jobs import NoChangeStreamError, Session
 from simplequeue.operations import known_id
-from simplequeue.payload import PayloadError, checked_action, checked_count, checked_time, shown
+from simplequeue.payload import PayloadError, checked_action, checked_count, checked_time
 from simplequeue.states import CLAIM
 
 T = TypeVar("T")
@@ -144,14 +143,14 @@ class Decisions:
         lease: Seconds,
         adopt: Mapping[str, int] | None = None,
     ) -> list[Claim]:
-        wants = _checked_wants(actions, limit)
+        wants = checked_wants(actions, limit)
         at_most = sum(wants.values()) if limit is None else checked_count(limit, "limit")
         terms = self._terms(lease, adopt)
         await self._release_strays()
         return await self._started(terms, lambda: claim(self._jobs, wants, at_most, terms))
 
     async def next_due(self, actions: Collection[str], after: datetime) -> datetime | None:
-        wanted, time = _checked_actions(actions), checked_time(after, "after")
+        wanted, time = checked_actions(actions), checked_time(after, "after")
         return await self._indexed(lambda: next_due(self._jobs, wanted, time))
 
     async def claim_by_id(self, id: str | UUID, *, lease: Seconds) -> Claim | None:
@@ -183,7 +182,7 @@ class Decisions:
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         asked = list(settlements)
         for n, settlement in enumerate(asked):
-            _check_settlement(settlement, f"settlements[{n}]")
+            check_settlement(settlement, f"settlements[{n}]")
         return await settle(self._jobs, asked, self._uniform)
 
     async def heartbeat(self, claims: Sequence[Claim], *, lease: Seconds) -> list[Renewed | LeaseLost]:
@@ -195,7 +194,7 @@ class Decisions:
             self._jobs,
             claim.job.id,
             claim.token,
-            [_checked_line(line, f"lines[{n}]") for n, line in enumerate(lines)],
+            [checked_line(line, f"lines[{n}]") for n, line in enumerate(lines)],
             keep=self._limits.max_log_entries,
             message_bytes=self._limits.max_log_message_bytes,
         )
@@ -320,50 +319,24 @@ class Decisions:
             raise
 
     async def _ensure_dedupe(self, session: Session | None) -> None:
-        if not getattr(session, "in_transaction", False) and time.monotonic() >= self._ensure_again:
-            # A producer does not notice that somebody dropped the collection, and two jobs of a key could be stored.
-            self._ensure_again = time.monotonic() + ENSURE_EVERY
-            self._jobs.forget_indexes(indexes.DEDUPE)
+        if getattr(session, "in_transaction", False):
+            for index in indexes.DEDUPE:
+                if not self._jobs.has_seen(index):
+                    raise RuntimeError(
+                        f"a dedupe key needs the index {index.name!r}, which cannot be made in a transaction: call "
+                        "startup() when the program starts"
+                    )
+            return
+        # A producer does not notice that somebody dropped the collection, and two jobs of a key could be stored.
+        again = time.monotonic() >= self._ensure_again
         for index in indexes.DEDUPE:
-            if getattr(session, "in_transaction", False) and not self._jobs.has_seen(index):
-                raise RuntimeError(
-                    f"a dedupe key needs the index {index.name!r}, which cannot be made in a transaction: call "
-                    "startup() when the program starts"
-                )
-            await self._jobs.ensure_index(index)
+            await self._jobs.ensure_index(index, again=again)
+        if again:
+            self._ensure_again = time.monotonic() + ENSURE_EVERY
 
     def _refuse_closed(self) -> None:
         if self._closed:
             raise BackendClosedError("this backend was shut down; it starts and stores no more jobs")
-
-
-def _checked_line(line: LogLine, path: str) -> LogLine:
-    if not isinstance(line.message, str):
-        raise PayloadError(f"{path}.message", f"expected a text, found {shown(line.message)}")
-    return LogLine(checked_time(line.at, f"{path}.at"), line.message)
-
-
-def _check_settlement(settlement: Settlement, path: str) -> None:
-    # A word misspelt must not mean "failed", nor a negative delay the head of the queue.
-    checked_choice(settlement.how, get_args(How), f"{path}.how")
-    if not isinstance(settlement.delay, timedelta):
-        raise PayloadError(f"{path}.delay", f"expected a timedelta, found {shown(settlement.delay)}")
-    checked_seconds(settlement.delay, f"{path}.delay")
-
-
-def _checked_wants(actions: Any, limit: int | None) -> dict[str, int]:
-    """Of each action at most so many."""
-    if isinstance(actions, Mapping) and actions:
-        return {
-            checked_action(action, "actions"): checked_count(n, f"actions[{action!r}]") for action, n in actions.items()
-        }
-    return dict.fromkeys(_checked_actions(actions), checked_count(limit, "limit"))
-
-
-def _checked_actions(actions: Any) -> list[str]:
-    if isinstance(actions, str) or not actions:
-        raise PayloadError("actions", f"expected a list of actions such as ['send-mail'], found {actions!r}")
-    return [checked_action(action, f"actions[{index}]") for index, action in enumerate(actions)]
 
 
 def _durable(job: Job | None) -> DurableJob | None:

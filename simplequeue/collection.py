@@ -7,7 +7,7 @@ a majority acknowledges writes, the primary answers reads.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self, cast
 
@@ -203,8 +203,8 @@ class CollectionJobs:
     async def delete_many(self, filter: Document, *, hint: str | None = None) -> DeleteResult:
         return cast(DeleteResult, await self._call(lambda: self._collection.delete_many(filter, hint=hint)))
 
-    async def ensure_index(self, index: Index) -> None:
-        if index.name in self._ensured:
+    async def ensure_index(self, index: Index, *, again: bool = False) -> None:
+        if index.name in self._ensured and not again:
             return
         try:
             await self._call(lambda: self._create_index(index))
@@ -235,8 +235,8 @@ class CollectionJobs:
     def has_seen(self, index: Index) -> bool:
         return index.name in self._ensured
 
-    def forget_indexes(self, indexes: Iterable[Index] | None = None) -> None:
-        self._ensured -= self._ensured if indexes is None else {index.name for index in indexes}
+    def forget_indexes(self) -> None:
+        self._ensured.clear()
 
     async def check_server(self) -> None:
         version = (await self._hello())["maxWireVersion"]

@@ -6,7 +6,7 @@ a thread of its own, or awaited. ``collection`` is what stands behind it. Nothin
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar, cast
@@ -232,8 +232,8 @@ class Jobs(Protocol):
 
     async def delete_many(self, filter: Document, *, hint: str | None = None) -> DeleteResult: ...
 
-    async def ensure_index(self, index: Index) -> None:
-        """Makes an index unless this object has seen it made.
+    async def ensure_index(self, index: Index, *, again: bool = False) -> None:
+        """Makes an index unless this object has seen it made, or even then (``again``): it may have been dropped.
 
         Raises:
             IndexConflictError: Another index is in its place.
@@ -242,8 +242,8 @@ class Jobs(Protocol):
     def has_seen(self, index: Index) -> bool:
         """Whether this object has seen an index made, or made it."""
 
-    def forget_indexes(self, indexes: Iterable[Index] | None = None) -> None:
-        """Makes ``ensure_index`` ask the server again, about some indexes or about all (None)."""
+    def forget_indexes(self) -> None:
+        """Makes ``ensure_index`` ask the server again."""
 
     async def check_server(self) -> None:
         """Asks whether the server can keep the promises that indexes are relied on for.

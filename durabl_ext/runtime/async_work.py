@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -22,9 +21,9 @@ from durabl_ext.events import Sink
 from durabl_ext.handle import AsyncJobHandle
 from durabl_ext.memory import AsyncDummyBackend, AsyncImmediateBackend
 from durabl_ext.mongo import AsyncMongoJobQueue, MongoJobQueue
-from durabl_ext.options import Enqueue, Seconds, checked_whole
+from durabl_ext.options import Enqueue, Seconds
 from durabl_ext.runtime import lag
-from durabl_ext.runtime.claimed import ClaimedRuns, refuse_no_handle
+from durabl_ext.runtime.claimed import ClaimedRuns
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.engine import Engine
 from durabl_ext.runtime.inline import run_inline_async
@@ -33,6 +32,7 @@ from durabl_ext.runtime.reaper import ReaperAlreadyRunning, ReaperStarted
 from durabl_ext.runtime.registry import (
     REAPER_INTERVAL,
     SHUTDOWN_TIMEOUT,
+    PerProcess,
     Registry,
     checked_reaper,
     checked_timeout,
@@ -41,12 +41,11 @@ from durabl_ext.runtime.registry import (
 from durabl_ext.runtime.signals import Uninstall, install
 from durabl_ext.runtime.sync_work import STOP_SIGNALS
 from durabl_ext.runtime.worker import Worker
-from simplequeue.handlers import checked_handler
 from simplequeue.threads import MISSED_SIGNAL, tell
 
 
 class _Part:
-    """What one process has of a queue. A forked child has its own, whatever its parent was in the middle of."""
+    """What one process has of a queue."""
 
     def __init__(self) -> None:
         self.worker: Worker | None = None
@@ -72,7 +71,7 @@ class AsyncWork(Registry):
         super().__init__(lease, sink, logger)
         self.backend = backend
         self._lease_backend = None if lease_client is None else _on_client(backend, lease_client)
-        self._parts: dict[int, _Part] = {}
+        self._parts = PerProcess(_Part)
 
     async def startup(self) -> None:
         """Makes the indexes and checks the server, as ``JobQueue.startup`` does."""
@@ -190,10 +189,7 @@ class AsyncWork(Registry):
 
         An ``async def`` handler runs on this loop, any other in a thread.
         """
-        refuse_no_handle(handle, AsyncJobHandle)
-        follow = checked_whole(max_drains, "max_drains", 0)
-        runs = ClaimedRuns(handle.claim, handle.asked_at, checked_handler(handler, "a job and its context", 2), follow)
-        handle.begin()
+        runs = ClaimedRuns.of(handle, AsyncJobHandle, handler, max_drains)
         error = await runs.run(self._worker())
         if error is not None:
             raise error
@@ -241,10 +237,7 @@ class AsyncWork(Registry):
 
     @property
     def _part(self) -> _Part:
-        try:
-            return self._parts[os.getpid()]
-        except KeyError:
-            return self._parts.setdefault(os.getpid(), _Part())
+        return self._parts.here()
 
     @property
     def _shut_down(self) -> bool:

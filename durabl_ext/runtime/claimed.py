@@ -10,18 +10,19 @@ import inspect
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Self
 
 from durabl_ext.claims import Claim
 from durabl_ext.errors import LeaseLostError, QueueShutdownError
 from durabl_ext.job import DurableJob
+from durabl_ext.options import checked_whole
 from durabl_ext.outcomes import Completed, FailedTerminal, Released, RetryScheduled, Settled, Superseded
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.invoke import Invoke, InvokeApart, Log, call
 from durabl_ext.runtime.runs import Run
 from durabl_ext.runtime.signal import Stop
 from durabl_ext.runtime.worker import Worker, run_here
-from simplequeue.handlers import is_async
+from simplequeue.handlers import checked_handler, is_async
 from simplequeue.threads import tell
 
 
@@ -44,6 +45,30 @@ class ClaimedRuns:
         """Whether the claim was taken in: from then on it is run, or given back, here."""
         self._task: asyncio.Task[Any] | None = None
         self._interrupted = False
+
+    @classmethod
+    def of(cls, handle: Any, kind: type[Any], handler: object, max_drains: object) -> Self:
+        """Takes a handle, which begins with it.
+
+        Args:
+            handle: What ``claim_or_enqueue`` gave.
+            kind: What that is for this kind of queue.
+            handler: What is called with each job.
+            max_drains: How many followers are claimed at most.
+
+        Raises:
+            TypeError: It is no handle, first of all the None of a key that is held; or the handler is none.
+            RuntimeError: The handle's run has begun before.
+        """
+        if not isinstance(handle, kind):
+            raise TypeError(
+                f"handle: expected what claim_or_enqueue gave, found {handle!r:.100}; None means that another job "
+                "holds the key, and there is nothing to run here"
+            )
+        follow = checked_whole(max_drains, "max_drains", 0)
+        runs = cls(handle.claim, handle.asked_at, checked_handler(handler, "a job and its context", 2), follow)
+        handle.begin()
+        return runs
 
     def interrupt(self) -> None:
         """Cancels ``run``; what its handler has not finished fails."""
@@ -114,15 +139,6 @@ class ClaimedRuns:
 
     def _came_too_late(self, worker: Worker) -> bool:
         return worker.draining
-
-
-def refuse_no_handle(handle: object, kind: type[Any]) -> None:
-    """Raises for what is no handle, first of all for the None of a key that is held."""
-    if not isinstance(handle, kind):
-        raise TypeError(
-            f"handle: expected what claim_or_enqueue gave, found {handle!r:.100}; None means that another job holds "
-            "the key, and there is nothing to run here"
-        )
 
 
 class InvokeInCaller:

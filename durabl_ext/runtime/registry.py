@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from durabl_ext.errors import QueueShutdownError
 from durabl_ext.events import Sink
@@ -16,11 +17,27 @@ from durabl_ext.runtime.processors import Processor, checked_processor
 from simplequeue.payload import PayloadError, checked_action
 
 H = TypeVar("H", bound=Handler)
+P = TypeVar("P")
 
 SHUTDOWN_TIMEOUT = 20.0
 """Seconds; inside the 30 that platforms wait before they kill."""
 
 REAPER_INTERVAL = 60.0
+
+
+class PerProcess(Generic[P]):
+    """Gives each process one of something: a forked child its own, whatever its parent was in the middle of."""
+
+    def __init__(self, make: Callable[[], P]) -> None:
+        self._make = make
+        self._made: dict[int, P] = {}
+
+    def here(self) -> P:
+        """The one of this process."""
+        process = os.getpid()
+        if process not in self._made:
+            self._made.setdefault(process, self._make())  # two threads may be first
+        return self._made[process]
 
 
 class Registry(ABC):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 import time
@@ -21,8 +20,8 @@ from durabl_ext.errors import QueueShutdownError
 from durabl_ext.events import Sink
 from durabl_ext.handle import JobHandle
 from durabl_ext.memory import ImmediateBackend
-from durabl_ext.options import Enqueue, Seconds, checked_whole
-from durabl_ext.runtime.claimed import ClaimedRuns, refuse_no_handle
+from durabl_ext.options import Enqueue, Seconds
+from durabl_ext.runtime.claimed import ClaimedRuns
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.host import Host
 from durabl_ext.runtime.inline import run_inline
@@ -30,20 +29,20 @@ from durabl_ext.runtime.reaper import ReaperAlreadyRunning, ReaperStarted
 from durabl_ext.runtime.registry import (
     REAPER_INTERVAL,
     SHUTDOWN_TIMEOUT,
+    PerProcess,
     Registry,
     checked_reaper,
     checked_timeout,
     checked_wait,
 )
 from durabl_ext.runtime.signals import Uninstall, install
-from simplequeue.handlers import checked_handler
 from simplequeue.threads import Latch
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Part:
-    """What one process has of a queue. A forked child has its own, whatever its parent was in the middle of."""
+    """What one process has of a queue."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -64,7 +63,7 @@ class SyncWork(Registry):
     def __init__(self, backend: Backend, lease: timedelta, sink: Sink | None, logger: logging.Logger | None) -> None:
         super().__init__(lease, sink, logger)
         self.backend = backend
-        self._parts: dict[int, _Part] = {}
+        self._parts = PerProcess(_Part)
 
     def startup(self) -> None:
         """Makes the indexes and checks the server. Producers and workers may call it, as often as they like.
@@ -252,10 +251,7 @@ class SyncWork(Registry):
             QueueShutdownError: The queue was shut down and the job given back; the handler's error is its cause.
             BaseException: What the handler raised.
         """
-        refuse_no_handle(handle, JobHandle)
-        follow = checked_whole(max_drains, "max_drains", 0)
-        runs = ClaimedRuns(handle.claim, handle.asked_at, checked_handler(handler, "a job and its context", 2), follow)
-        handle.begin()
+        runs = ClaimedRuns.of(handle, JobHandle, handler, max_drains)
         try:
             error = self._hosted().run_claimed(runs)
         except QueueShutdownError:
@@ -297,10 +293,7 @@ class SyncWork(Registry):
 
     @property
     def _part(self) -> _Part:
-        try:
-            return self._parts[os.getpid()]
-        except KeyError:
-            return self._parts.setdefault(os.getpid(), _Part())
+        return self._parts.here()
 
     @property
     def _shut_down(self) -> bool:

@@ -19,7 +19,7 @@ _DEBIAN_PACKAGES = {
 }
 
 
-class MongodUnavailable(RuntimeError):  # noqa: N818 - a state, as the driver's ConnectionFailure is
+class MongodUnavailable(RuntimeError):  # noqa: N818  # a state, as the driver's ConnectionFailure is
     """Says why there is no embedded MongoDB, and what to do: none is found or starts, or its folder is in use."""
 
     __module__ = "simplequeue.embedded"  # where users import it from

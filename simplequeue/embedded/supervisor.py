@@ -183,7 +183,7 @@ def _start(command: list[str], lock: int, log: Path) -> subprocess.Popen[bytes] 
                 stdout=output,
                 stderr=output,
                 pass_fds=[lock],
-                preexec_fn=die_with_the_supervisor,  # noqa: PLW1509 - there are no other threads
+                preexec_fn=die_with_the_supervisor,  # noqa: PLW1509  # there are no other threads
             )
     except OSError as error:
         _report(failed=str(error))

@@ -208,7 +208,7 @@ def test_a_handle_ends_and_renews_its_claim(backend: Face) -> None:
         (lambda backend: backend.claim(["a"], 1, lease=1, adopt={"a": 0}), "adopt['a']"),
         (lambda backend: backend.claim_by_key("a", "", lease=1), "dedupe_key"),
         (lambda backend: backend.claim_by_key("", "k", lease=1), "action"),
-        (lambda backend: backend.claim_or_enqueue(Enqueue("a", priority="1"), lease=1), "priority"),  # type: ignore[arg-type]
+        (lambda backend: backend.claim_or_enqueue(Enqueue("a", priority="1"), lease=1), "priority"),  # type: ignore[arg-type]  # tested
         (lambda backend: backend.enqueue([Enqueue("a"), Enqueue("a", delay=-1)]), "jobs[1].delay"),
         (lambda backend: backend.heartbeat([], lease=-1), "lease"),
         (lambda backend: backend.recover(0), "limit"),
@@ -264,7 +264,7 @@ def test_jobs_endings_and_lines_may_come_one_by_one(backend: Face) -> None:
     [
         (LogLine(LONG_AGO.replace(tzinfo=None), "x"), "lines[1].at"),
         (LogLine("now", "x"), "lines[1].at"),  # type: ignore[arg-type]  # that is what is tested
-        (LogLine(LONG_AGO, 5), "lines[1].message"),  # type: ignore[arg-type]
+        (LogLine(LONG_AGO, 5), "lines[1].message"),  # type: ignore[arg-type]  # that is what is tested
     ],
 )
 def test_a_line_that_cannot_be_read_as_it_was_written_is_named(backend: Face, line: LogLine, path: str) -> None:

@@ -142,7 +142,7 @@ def test_a_backend_of_the_other_colour_is_refused_before_it_is_used() -> None:
     with pytest.raises(TypeError, match="AsyncDummyBackend is a backend for an AsyncJobQueue"):
         JobQueue(AsyncDummyBackend())  # type: ignore[arg-type]  # that is what is tested
     with pytest.raises(TypeError, match="DummyBackend is a backend for a JobQueue"):
-        AsyncJobQueue(DummyBackend())  # type: ignore[arg-type]
+        AsyncJobQueue(DummyBackend())  # type: ignore[arg-type]  # that is what is tested
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan"), "5", None, True])
@@ -156,4 +156,4 @@ def test_an_option_that_enqueue_does_not_have_is_an_error() -> None:
     with pytest.raises(TypeError, match="dedup_key"):
         queue.enqueue("a", dedup_key="k")  # type: ignore[call-arg]  # that is what is tested
     with pytest.raises(TypeError, match="session"):
-        queue.claim_or_enqueue("a", session=None)  # type: ignore[call-arg]
+        queue.claim_or_enqueue("a", session=None)  # type: ignore[call-arg]  # that is what is tested

@@ -262,6 +262,23 @@ def test_in_a_transaction_a_key_without_startup_is_an_error_that_names_it(db: Da
         assert backend.enqueue([Enqueue("a", **KEY)], session=session) != [None]
 
 
+def test_a_look_at_the_indexes_that_fails_makes_no_transaction_call_for_startup(
+    db: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = MongoJobQueue(db)
+    backend.startup()
+    jobs = backend._decisions._jobs
+
+    def fails(index: Any) -> None:
+        raise AutoReconnect("the server is away")
+
+    monkeypatch.setattr(jobs, "_create_index", fails)
+    with pytest.raises(AutoReconnect):
+        backend.enqueue([Enqueue("a", dedupe_key="other")])  # the first one looks whether they are still there
+    with db.client.start_session() as session, session.start_transaction():
+        assert backend.enqueue([Enqueue("a", **KEY)], session=session) != [None]
+
+
 def test_a_server_older_than_6_0_is_refused_at_startup(
     db: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

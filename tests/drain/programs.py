@@ -38,27 +38,35 @@ def running(*words: str) -> Iterator[Running]:
         program.end()
 
 
+begun = threading.Event()
+
+
 def say(*words: object) -> None:
     """Prints a line for the test that waits for it."""
     print(*words, flush=True)
 
 
-def hang(job: Any, ctx: Any) -> None:
+def begin() -> None:
     say("running")
+    begun.set()
+
+
+def hang(job: Any, ctx: Any) -> None:
+    begin()
     threading.Event().wait()
 
 
 def heed(job: Any, ctx: Any) -> None:
-    say("running")
+    begin()
     ctx.signal.wait()
     ctx.signal.raise_if_set()
 
 
 async def never(job: Any, ctx: Any) -> None:
-    say("running")
+    begin()
     while True:
         with suppress(asyncio.CancelledError):
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()
 
 
 HANDLERS = {"hang": hang, "heed": heed, "never": never}
@@ -77,7 +85,7 @@ def sync_main(mode: str, url: str, name: str) -> object:
     if mode == "reaper":
         return queue.start_reaper(0.1)
     queue.start()
-    threading.Event().wait(1)
+    begun.wait(60)
     return queue.shutdown(0.2) if mode == "shutdown" else "started"
 
 
@@ -90,7 +98,7 @@ async def async_main(mode: str, url: str, name: str) -> object:
         if mode == "reaper":
             return await queue.start_reaper(0.1)
         await queue.start()
-        await asyncio.sleep(1)
+        await asyncio.to_thread(begun.wait, 60)
         return await queue.shutdown(0.2) if mode == "shutdown" else "started"
 
 

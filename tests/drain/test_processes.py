@@ -109,7 +109,7 @@ def test_a_forked_child_shuts_down_without_waiting_for_its_parents_jobs(db: Db) 
         assert queue.wait_drained(0) is True
 
     assert in_a_child(child) == 0
-    assert queue.get(str(id)).status is Status.RUNNING  # type: ignore[union-attr]
+    assert queue.get(str(id)).status is Status.RUNNING  # type: ignore[union-attr]  # it is there
     held.release.set()
     assert queue.shutdown() is True
     until(ended(db.job, [str(id)]))

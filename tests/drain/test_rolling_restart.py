@@ -50,7 +50,7 @@ def test_a_rolling_restart_runs_no_key_twice_at_once_and_loses_nothing(mongo_url
         while len(stored) < JOBS and not over.is_set():
             turn += 1
             takes = 0.3 if turn % 10 == 0 else 0.005
-            jobs = [Enqueue("a", {"takes": takes}, dedupe_key=key, dedupe_scope=scope) for scope, key in keys]  # type: ignore[arg-type]
+            jobs = [Enqueue("a", {"takes": takes}, dedupe_key=key, dedupe_scope=scope) for scope, key in keys]  # type: ignore[arg-type]  # a text
             stored.extend(id for id in queue.enqueue_many(jobs) if id is not None)
 
     producer = threading.Thread(target=produce)

@@ -71,7 +71,7 @@ def test_an_async_handler_of_a_sync_queue_and_a_sink_may_shut_down_too(db: Db) -
     queue.start()
     id = queue.enqueue("a")
     assert queue.wait_drained(20)
-    assert queue.get(str(id)).status is Status.COMPLETED  # type: ignore[union-attr]
+    assert queue.get(str(id)).status is Status.COMPLETED  # type: ignore[union-attr]  # it is there
     other = JobQueue(db, on_job_event=lambda event: other.shutdown(30))
     other.process("b", lambda job, ctx: None)
     other.start()

@@ -6,8 +6,7 @@ import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,14 +52,6 @@ def watch(pid: int) -> Iterator[Watched]:
 def parent_of(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:"))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Waits for what no event tells."""
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @dataclass

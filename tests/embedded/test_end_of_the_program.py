@@ -11,7 +11,8 @@ import pytest
 from pymongo import MongoClient
 
 from simplequeue.embedded import mongod
-from tests.embedded.processes import parent_of, run, wait_until, watch
+from tests.embedded.processes import parent_of, run, watch
+from tests.watching import until
 
 
 def test_kill_9_of_the_program_takes_mongod_and_the_temporary_folder_with_it() -> None:
@@ -41,9 +42,9 @@ def test_kill_9_takes_a_frozen_mongod_of_a_kept_folder_too(tmp_path: Path) -> No
 def test_kill_9_while_the_server_starts_leaves_nothing(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.embedded.program", "wait"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(tmp_path)}) as program:
-        wait_until(lambda: any(tmp_path.rglob(name)))
+        until(lambda: any(tmp_path.rglob(name)))
         program.kill()
-    wait_until(lambda: not any(tmp_path.iterdir()))
+    until(lambda: not any(tmp_path.iterdir()))
 
 
 def test_a_server_outlives_the_thread_that_started_it_and_not_the_program() -> None:

@@ -253,7 +253,7 @@ def test_an_end_is_tried_for_as_long_as_a_later_stop_waits(
         release.set()
         assert listener.stop(30) is True
         assert failed() == 2
-    assert queue.get(job.id).status is Status.COMPLETED  # type: ignore[union-attr]
+    assert queue.get(job.id).status is Status.COMPLETED  # type: ignore[union-attr]  # it is there
 
 
 def test_stop_returns_although_the_client_was_closed_before_the_handler_ended(

@@ -25,7 +25,7 @@ NAN, INF = float("nan"), float("inf")
 class Rude:
     """Neither compares nor shows itself, as an array of a numerical library does not compare."""
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # what an unhashable object looks like
 
     def __eq__(self, other: object) -> bool:
         raise ValueError("ambiguous")
