@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeVar, get_args
@@ -27,10 +26,16 @@ from durabl_ext.core.changes import news
 from durabl_ext.core.claim import Claimed, Terms, claim, claim_where, next_due
 from durabl_ext.core.claim_or_enqueue import claim_or_enqueue
 from durabl_ext.core.enqueue import enqueue
-from durabl_ext.core.journal import Step
+from durabl_ext.core.journal import Limits, Step
 from durabl_ext.core.recover import Recovered, recover
 from durabl_ext.core.settle import Settlement, settle
-from durabl_ext.errors import BackendClosedError, DedupeScopeConflictError, IndexConflictError
+from durabl_ext.core.transaction import Transaction
+from durabl_ext.errors import (
+    BackendClosedError,
+    DedupeScopeConflictError,
+    IndexConflictError,
+    TransactionsUnsupportedError,
+)
 from durabl_ext.job import DurableJob, FailureKind, LogLine, durable_from
 from durabl_ext.options import (
     Enqueue,
@@ -59,25 +64,6 @@ ENSURE_EVERY = 60.0
 
 HINT_WITHOUT_INDEX = 2
 """BadValue: what the server answers a command that names an index which is not there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a job's document may gather beside its payload.
-
-    Attributes:
-        journal_soft_limit: How many encoded bytes the steps of one job may take.
-        max_log_entries: How many lines of log a job keeps, the newest.
-        max_log_message_bytes: What a longer line is cut to.
-    """
-
-    journal_soft_limit: int = 8_000_000
-    max_log_entries: int = 1_000
-    max_log_message_bytes: int = 4_000
-
-    def __post_init__(self) -> None:
-        for name in ("journal_soft_limit", "max_log_entries", "max_log_message_bytes"):
-            checked_count(getattr(self, name), name)
 
 
 class Decisions:
@@ -195,8 +181,7 @@ class Decisions:
             claim.job.id,
             claim.token,
             [checked_line(line, f"lines[{n}]") for n, line in enumerate(lines)],
-            keep=self._limits.max_log_entries,
-            message_bytes=self._limits.max_log_message_bytes,
+            self._limits,
         )
 
     async def recover(self, limit: int = 1_000) -> Recovered:
@@ -210,6 +195,11 @@ class Decisions:
     async def append_step(self, claim: Claim, step: Step) -> Appended | LeaseLost | NotFound:
         limit = self._limits.journal_soft_limit
         return await journal.append_step(self._jobs, claim.job.id, claim.token, step, limit)
+
+    async def transaction(self, claim: Claim) -> Transaction:
+        if not await self._jobs.has_transactions():
+            raise TransactionsUnsupportedError(claim.job.id)
+        return Transaction(self._jobs, claim.job.id, claim.token, self._limits)
 
     async def has_outstanding(self, action: str, dedupe_key: str) -> bool:
         return await stats.has_outstanding(self._jobs, action, dedupe_key)

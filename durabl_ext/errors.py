@@ -1,11 +1,23 @@
 """The errors of the extension, by who must act.
 
+    BaseException                  what no ``except Exception`` of a body may swallow
+    ├── RunAborted                 the run was told to stop (from runtime.signal)
+    └── NondeterminismError        the body does not do what its journal says it did
     Exception
     ├── FatalJobError              a handler says: another attempt cannot succeed
-    │   └── JournalTooLarge        the handler's steps return more than a document can keep
+    │   ├── NonRetryable           the body of an orchestration says so
+    │   ├── JournalTooLarge        the steps return more than a document can keep
+    │   ├── NonSerializableStepResult     a step returns what cannot be stored
+    │   └── TransactionsUnsupportedError  the operator must give the server a replica set
+    ├── TimeoutError
+    │   ├── StepTimeout            a step took too long
+    │   └── MaxDurationExceeded    all of them did
+    ├── StepFailed                 a step had failed, in an earlier run, with an error that is not there any more
     ├── ValueError
     │   └── PayloadError           the caller passed what cannot be stored (from simplequeue)
     └── RuntimeError
+        ├── OrchestratorTypeConflict      the application uses one action in two ways
+        ├── OrchestrationUnsupportedError the backend keeps no journal
         ├── DedupeScopeConflictError   the application uses one key in two ways
         ├── IndexConflictError         the operator must drop an old index (from simplequeue)
         ├── BackendClosedError         the application uses a backend after its shutdown
@@ -27,8 +39,17 @@ __all__ = [
     "IndexConflictError",
     "JournalTooLarge",
     "LeaseLostError",
+    "MaxDurationExceeded",
+    "NonRetryable",
+    "NonSerializableStepResult",
+    "NondeterminismError",
+    "OrchestrationUnsupportedError",
+    "OrchestratorTypeConflict",
     "PayloadError",
     "QueueShutdownError",
+    "StepFailed",
+    "StepTimeout",
+    "TransactionsUnsupportedError",
 ]
 
 
@@ -41,9 +62,10 @@ class FatalJobError(Exception):
 
 def is_fatal(error: BaseException) -> bool:
     """Whether an error says that no further attempt can succeed, be it as one of a group that tasks raised together."""
+    fatal = (FatalJobError, NondeterminismError)
     if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(FatalJobError) is not None
-    return isinstance(error, FatalJobError)
+        return error.subgroup(fatal) is not None
+    return isinstance(error, fatal)
 
 
 class DedupeScopeConflictError(RuntimeError):
@@ -118,3 +140,142 @@ class JournalTooLarge(FatalJobError):  # noqa: N818  # the name users know it by
             f"step {self.step!r} of job {self.job_id} would add {self.size:,} bytes to a journal of {self.used:,}; it "
             f"may take {self.limit:,}, and the document must keep room to end: return an id instead of the thing itself"
         )
+
+
+class TransactionsUnsupportedError(FatalJobError):
+    """Says that there can be no transaction here: they need a replica set, which may have one member.
+
+    In memory there is none; the pytest fixture ``mongo_replica_set`` starts a server that has.
+
+    Attributes:
+        job_id: The job whose handler or step asked for one.
+    """
+
+    def __init__(self, job_id: str, reason: str = "the server is no replica set") -> None:
+        super().__init__(job_id, reason)
+        self.job_id, self.reason = job_id, reason
+
+    def __str__(self) -> str:
+        return (
+            f"job {self.job_id} asked for a transaction, and {self.reason}: start mongod with --replSet, one member is "
+            "enough; in tests the fixture mongo_replica_set does"
+        )
+
+
+class NonRetryable(FatalJobError):  # noqa: N818  # the name users know it by
+    """Says, raised by the body of an orchestration or by a step, that no further attempt can succeed."""
+
+
+class NonSerializableStepResult(FatalJobError):  # noqa: N818  # the name users know it by
+    """Says that a step returned what cannot be stored. Its function has run, and its result was not kept.
+
+    Attributes:
+        job_id: The job.
+        step: The step's name.
+        problem: Where in the result, and what to return instead.
+    """
+
+    def __init__(self, job_id: str, step: str, problem: str) -> None:
+        super().__init__(job_id, step, problem)
+        self.job_id, self.step, self.problem = job_id, step, problem
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step!r} of job {self.job_id} returned what cannot be stored: {self.problem}. Its function has "
+            "run and will run again if the job is retried: return plain data, such as ids, texts, numbers, lists, dicts"
+        )
+
+
+class NondeterminismError(BaseException):
+    """Says that a body does not do what its journal says it did, or starts steps in an order that is left to chance.
+
+    It is no ``Exception``, so that a body which catches everything cannot go on. The job fails for good, its key is
+    free and its journal is kept: with the body as it was before, ``resume`` goes on where it stopped.
+
+    Attributes:
+        job_id: The job.
+        seq: The place in the journal.
+        recorded: What the journal has there, None for nothing.
+        called: What the body did there.
+    """
+
+    def __init__(self, job_id: str, seq: str, recorded: str | None, called: str, remedy: str) -> None:
+        super().__init__(job_id, seq, recorded, called, remedy)
+        self.job_id, self.seq, self.recorded, self.called, self.remedy = job_id, seq, recorded, called, remedy
+
+    def __str__(self) -> str:
+        found = "nothing" if self.recorded is None else self.recorded
+        return f"job {self.job_id}, step {self.seq}: the journal has {found}, the body {self.called}. {self.remedy}"
+
+
+class StepTimeout(TimeoutError):  # noqa: N818  # the name users know it by
+    """Says that a step took longer than its timeout. It may still go on, if it heeds neither signal nor cancellation.
+
+    Attributes:
+        job_id: The job.
+        step: The step's name.
+        timeout: What it had, in seconds.
+    """
+
+    def __init__(self, job_id: str, step: str, timeout: float) -> None:
+        super().__init__(job_id, step, timeout)
+        self.job_id, self.step, self.timeout = job_id, step, timeout
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step!r} of job {self.job_id} took longer than its timeout of {self.timeout:g} s; give it more "
+            "with timeout=, or with step_timeout= for all steps"
+        )
+
+
+class MaxDurationExceeded(TimeoutError):  # noqa: N818  # the name users know it by
+    """Says that one run of a body took longer than its ``max_duration``. The next attempt goes on after its last step.
+
+    Attributes:
+        job_id: The job.
+        max_duration: What it had, in seconds.
+    """
+
+    def __init__(self, job_id: str, max_duration: float) -> None:
+        super().__init__(job_id, max_duration)
+        self.job_id, self.max_duration = job_id, max_duration
+
+    def __str__(self) -> str:
+        return f"a run of job {self.job_id} took longer than its max_duration of {self.max_duration:g} s"
+
+
+class StepFailed(Exception):  # noqa: N818  # beside StepTimeout
+    """Says that a step had failed in an earlier run, where the body went on, with an error that cannot be made again.
+
+    Attributes:
+        job_id: The job.
+        step: The step's name.
+        error_name: The class of the error.
+        message: Its text.
+    """
+
+    def __init__(self, job_id: str, step: str, error_name: str, message: str) -> None:
+        super().__init__(job_id, step, error_name, message)
+        self.job_id, self.step, self.error_name, self.message = job_id, step, error_name, message
+
+    def __str__(self) -> str:
+        return f"step {self.step!r} of job {self.job_id} had failed with {self.error_name}: {self.message}"
+
+
+class OrchestratorTypeConflict(RuntimeError):  # noqa: N818  # the name users know it by
+    """Says that an action is not, or cannot become, an orchestration of this orchestrator.
+
+    Attributes:
+        action: The action.
+    """
+
+    def __init__(self, action: str, problem: str) -> None:
+        super().__init__(action, problem)
+        self.action, self.problem = action, problem
+
+    def __str__(self) -> str:
+        return f"action {self.action!r} {self.problem}"
+
+
+class OrchestrationUnsupportedError(RuntimeError):
+    """Says that a queue's backend keeps no journal: it has no ``append_step``, as ``Backend`` describes it."""

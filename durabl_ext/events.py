@@ -94,7 +94,7 @@ class JobLeaseLost(JobEvent):
     """A run is no longer this worker's. ``op`` says what noticed it."""
 
     kind: ClassVar[str] = "lease-lost"
-    op: Literal["heartbeat", "deadline", "settle"]
+    op: Literal["heartbeat", "deadline", "journal", "settle"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from durabl_ext.claims import Claim
-from durabl_ext.decisions import Decisions, Limits
+from durabl_ext.core.journal import Limits
+from durabl_ext.decisions import Decisions
 from durabl_ext.job import DurableJob, durable_from
 from durabl_ext.mongo import AsyncMongoJobQueue, MongoJobQueue
 from durabl_ext.options import Seconds

@@ -13,16 +13,15 @@ from pymongo.database import Database
 from pymongo.results import DeleteResult, UpdateResult
 
 from durabl_ext.claims import Claim
-from durabl_ext.core.journal import Step
+from durabl_ext.core.journal import Limits, Step
 from durabl_ext.core.recover import Recovered
 from durabl_ext.core.settle import Settlement
-from durabl_ext.decisions import Decisions, Limits, Push
+from durabl_ext.decisions import Decisions, Push
 from durabl_ext.job import DurableJob, FailureKind, LogLine
 from durabl_ext.options import Enqueue, Seconds
 from durabl_ext.outcomes import Appended, KeyBusy, LeaseLost, NoRoom, NotFailed, NotFound, Renewed, Retried, Settled
 from durabl_ext.stats import QueueStats
 from simplequeue.collection import CollectionJobs
-from simplequeue.feed import Watch
 from simplequeue.job import Document
 from simplequeue.jobs import blocking, native, run, threaded
 from simplequeue.threads import Threads
@@ -105,10 +104,15 @@ class MongoJobQueue:
         self._decisions = Decisions(jobs, push, limits or Limits())
         return self
 
-    def watch_in(self, threads: Threads) -> Watch | None:
-        """How workers open their change stream, whose calls wait in threads; None when they are to poll."""
+    @property
+    def here(self) -> Decisions:
+        """The same as coroutines that never suspend: their calls wait in the caller's thread."""
+        return self._decisions
+
+    def through(self, threads: Threads) -> Decisions:
+        """The same as coroutines whose calls wait in threads."""
         jobs = self._decisions._jobs.through(lambda call: threaded(call, threads))
-        return Decisions(jobs, self._decisions.push, Limits()).watch
+        return Decisions(jobs, self._decisions.push, self._decisions._limits)
 
     def startup(self) -> None:
         """Makes the indexes and checks the server, as ``Backend.startup`` says."""

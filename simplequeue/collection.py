@@ -118,6 +118,19 @@ class CollectionJobs:
             read_concern=ReadConcern(),  # the server's own: a change stream takes no other
         )
 
+    def session(self) -> Session:
+        """A new session of the collection's client. No I/O."""
+        return cast(Session, self._collection.database.client.start_session())
+
+    async def call(self, make: Callable[[], Any]) -> Any:
+        """Makes a call on one of those sessions, as those on the collection are made."""
+        return await self._call(make)
+
+    async def has_transactions(self) -> bool:
+        """Whether the server has transactions, which need a replica set."""
+        hello = await self._hello()
+        return "setName" in hello or hello.get("msg") == "isdbgrid"
+
     async def now(self) -> datetime:
         return await self._clock.now()
 

@@ -50,6 +50,9 @@ class InMemoryJobs(CollectionJobs):
     async def now(self) -> datetime:
         return cut(datetime.now(UTC))
 
+    async def has_transactions(self) -> bool:
+        return False
+
     def _create_index(self, index: Index) -> Any:
         if not index.unique:
             return super()._create_index(index)

@@ -17,14 +17,33 @@ from durabl_ext.job import LogLine
 from durabl_ext.outcomes import Appended, LeaseLost, NoRoom, NotFound
 from simplequeue.failure import clip
 from simplequeue.job import Document
-from simplequeue.jobs import Jobs, WholeRoom
-from simplequeue.payload import MAX_DOCUMENT_BYTES
+from simplequeue.jobs import Jobs, Session, WholeRoom
+from simplequeue.payload import MAX_DOCUMENT_BYTES, checked_count
 from simplequeue.states import CLAIM
 
 JOURNAL_BYTES = "durable.journal_bytes"
 STEPS = "durable.steps"
 ELEMENT_BYTES = 12
 """What an element of an array takes beside its value: its type, its index as text, a NUL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a job's document may gather beside its payload.
+
+    Attributes:
+        journal_soft_limit: How many encoded bytes the steps of one job may take.
+        max_log_entries: How many lines of log a job keeps, the newest.
+        max_log_message_bytes: What a longer line is cut to.
+    """
+
+    journal_soft_limit: int = 8_000_000
+    max_log_entries: int = 1_000
+    max_log_message_bytes: int = 4_000
+
+    def __post_init__(self) -> None:
+        for name in ("journal_soft_limit", "max_log_entries", "max_log_message_bytes"):
+            checked_count(getattr(self, name), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +71,9 @@ async def read_steps(jobs: Jobs, id: str) -> list[Document] | None:
     return None if document is None else list((document.get("durable") or {}).get("steps", ()))
 
 
-async def append_step(jobs: Jobs, id: str, token: str, step: Step, soft_limit: int) -> Appended | LeaseLost | NotFound:
+async def append_step(
+    jobs: Jobs, id: str, token: str, step: Step, soft_limit: int, session: Session | None = None
+) -> Appended | LeaseLost | NotFound:
     """Adds a finished step to the journal of a run.
 
     The answer has the step as ``read_steps`` will give it. A step that is there already is not added again: the answer
@@ -65,6 +86,7 @@ async def append_step(jobs: Jobs, id: str, token: str, step: Step, soft_limit: i
         token: The claim's token.
         step: What has been finished.
         soft_limit: How many encoded bytes the journal may take.
+        session: The transaction it is part of; None means at once.
 
     Raises:
         JournalTooLarge: With this step the journal, or the document, would outgrow its limit. Nothing was written.
@@ -80,9 +102,10 @@ async def append_step(jobs: Jobs, id: str, token: str, step: Step, soft_limit: i
     }
     update = {"$push": {STEPS: stored}, "$inc": {JOURNAL_BYTES: size}, "$set": {"updated_at": await jobs.now()}}
     room = WholeRoom(size + 100, MAX_DOCUMENT_BYTES)
-    if size <= soft_limit and (await jobs.update_one(filter, update, room=room)).matched_count:
+    if size <= soft_limit and (await jobs.update_one(filter, update, room=room, session=session)).matched_count:
         return Appended(stored)
-    document = await jobs.find_one({"_id": id}, fields=("_id", "status", "durable.token", STEPS, JOURNAL_BYTES))
+    fields = ("_id", "status", "durable.token", STEPS, JOURNAL_BYTES)
+    document = await jobs.find_one({"_id": id}, fields=fields, session=session)
     if document is None:
         return NotFound()
     durable = document.get("durable") or {}
@@ -95,7 +118,7 @@ async def append_step(jobs: Jobs, id: str, token: str, step: Step, soft_limit: i
 
 
 async def log(
-    jobs: Jobs, id: str, token: str, lines: Sequence[LogLine], *, keep: int, message_bytes: int
+    jobs: Jobs, id: str, token: str, lines: Sequence[LogLine], limits: Limits, session: Session | None = None
 ) -> Appended | LeaseLost | NoRoom:
     """Adds lines to the log of a run; the oldest make way for the newest.
 
@@ -104,19 +127,20 @@ async def log(
         id: The job.
         token: The claim's token.
         lines: What to add, oldest first.
-        keep: How many lines the job keeps.
-        message_bytes: What a longer message is cut to.
+        limits: How many lines the job keeps, and what a longer one is cut to.
+        session: The transaction it is part of; None means at once.
 
     Raises:
         PyMongoError: It is not known whether they were written; writing them again may double them.
     """
-    entries: list[Any] = [{"at": line.at, "message": clip(line.message, message_bytes)} for line in lines[-keep:]]
+    keep, most = limits.max_log_entries, limits.max_log_message_bytes
+    entries: list[Any] = [{"at": line.at, "message": clip(line.message, most)} for line in lines[-keep:]]
     size = len(bson.encode({"": entries}, codec_options=jobs.codec)) + ELEMENT_BYTES * len(entries)
     update = {"$push": {"durable.logs": {"$each": entries, "$slice": -keep}}}
     room = WholeRoom(size, MAX_DOCUMENT_BYTES)
-    if (await jobs.update_one(_run(id, token), update, room=room)).matched_count:
+    if (await jobs.update_one(_run(id, token), update, room=room, session=session)).matched_count:
         return Appended({})
-    alive = await jobs.find_one(_run(id, token), fields=("_id",))
+    alive = await jobs.find_one(_run(id, token), fields=("_id",), session=session)
     return LeaseLost() if alive is None else NoRoom()
 
 

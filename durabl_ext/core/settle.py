@@ -114,6 +114,11 @@ async def settle(jobs: Jobs, settlements: Sequence[Settlement], uniform: Uniform
     return outcomes
 
 
+def completion(settlement: Settlement, now: datetime) -> tuple[Document, Document]:
+    """The condition and the change of one completion."""
+    return _claim(settlement), _ended(COMPLETE, now, None)
+
+
 async def find_follower(jobs: Jobs, key: str | None) -> Document | None:
     """Gives the id and the action of the job that waits under a key.
 

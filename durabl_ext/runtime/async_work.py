@@ -23,6 +23,7 @@ from durabl_ext.memory import AsyncDummyBackend, AsyncImmediateBackend
 from durabl_ext.mongo import AsyncMongoJobQueue, MongoJobQueue
 from durabl_ext.options import Enqueue, Seconds
 from durabl_ext.runtime import lag
+from durabl_ext.runtime.access import async_accesses
 from durabl_ext.runtime.claimed import ClaimedRuns
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.engine import Engine
@@ -251,7 +252,8 @@ class AsyncWork(Registry):
         part = self._part
         if part.worker is None:
             watch = self.backend.watch if isinstance(self.backend, Decisions) else None
-            engine = Engine(self.backend, self._lease, InvokeHere(), self._sink, self._logger, self._lease_backend)
+            invoke = InvokeHere(lambda _: async_accesses(self.backend))
+            engine = Engine(self.backend, self._lease, invoke, self._sink, self._logger, self._lease_backend)
             part.worker = Worker(engine, self._processors, watch)
             part.worker.draining = part.shut_down
         return part.worker

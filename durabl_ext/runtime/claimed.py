@@ -18,9 +18,9 @@ from durabl_ext.job import DurableJob
 from durabl_ext.options import checked_whole
 from durabl_ext.outcomes import Completed, FailedTerminal, Released, RetryScheduled, Settled, Superseded
 from durabl_ext.runtime.context import Handler
-from durabl_ext.runtime.invoke import Invoke, InvokeApart, Log, call
+from durabl_ext.runtime.hold import Managed
+from durabl_ext.runtime.invoke import Invoke, InvokeApart, call
 from durabl_ext.runtime.runs import Run
-from durabl_ext.runtime.signal import Stop
 from durabl_ext.runtime.worker import Worker, run_here
 from simplequeue.handlers import checked_handler, is_async
 from simplequeue.threads import tell
@@ -148,23 +148,23 @@ class InvokeInCaller:
         self._apart = apart
         self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
-    async def __call__(self, handler: Handler, job: DurableJob, stop: Stop, log: Log) -> BaseException | None:
+    async def __call__(self, handler: Handler, managed: Managed) -> BaseException | None:
         if is_async(handler):
-            return await self._apart(handler, job, stop, log)
+            return await self._apart(handler, managed)
         loop, run = asyncio.get_running_loop(), run_here.get()
         answer: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
 
         def task() -> None:
             before = run_here.set(run)
             try:
-                given = call(handler, job, stop, log)
+                given = call(handler, managed, self._apart.accesses)
             finally:
                 run_here.reset(before)
             tell(loop, lambda: None if answer.done() else answer.set_result(given))
 
         self._inbox.put(task)
         result, error = await answer
-        return error if not inspect.isawaitable(result) else await self._apart.finish(handler, result, stop)
+        return error if not inspect.isawaitable(result) else await self._apart.finish(handler, result, managed.run.stop)
 
     def serve(self) -> None:
         """Calls handlers in this thread until closed."""
@@ -179,7 +179,7 @@ class InvokeInCaller:
 def _problem(run: Run, outcome: Settled | None, error: BaseException | None) -> BaseException | None:
     """What the caller of a run is to be told."""
     if isinstance(outcome, Completed):
-        return None
+        return error  # raised after its transaction had completed the job
     told = run.stop.reason == "shutdown"
     if run.orphaned or isinstance(outcome, Released) or (told and isinstance(outcome, Superseded)):
         problem: BaseException = _shut_down()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -22,6 +23,7 @@ from durabl_ext.core.settle import How
 from durabl_ext.errors import is_fatal
 from durabl_ext.events import Facts, Sink, told
 from durabl_ext.outcomes import (
+    Completed,
     FailedTerminal,
     Released,
     RetryScheduled,
@@ -31,7 +33,8 @@ from durabl_ext.outcomes import (
 from durabl_ext.runtime.committer import Committer
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.heartbeats import Heartbeats
-from durabl_ext.runtime.invoke import Invoke, Log
+from durabl_ext.runtime.hold import Managed
+from durabl_ext.runtime.invoke import Invoke
 from durabl_ext.runtime.lease_thread import LeaseThread
 from durabl_ext.runtime.runs import Run
 from durabl_ext.runtime.store import Store
@@ -77,9 +80,9 @@ class Engine:
         self._invoke = invoke
         self._committer = Committer(store)
         self._heartbeats: Heartbeats | LeaseThread = (
-            Heartbeats(store, lease, self._lost, logger)
+            Heartbeats(store, lease, self.lost, logger)
             if lease_backend is None
-            else LeaseThread(lease_backend, lease, self._lost, logger)
+            else LeaseThread(lease_backend, lease, self.lost, logger)
         )
         self._offset = timedelta(0)
         self._idle = asyncio.Event()
@@ -110,7 +113,7 @@ class Engine:
     ) -> tuple[Settled | None, BaseException | None]:
         """Calls the handler and ends the run; gives what became of it and what the handler raised."""
         if run.expired():  # the answer of the claim took longer than its lease: another may be at it
-            self._lost(run, "deadline")
+            self.lost(run, "deadline")
             try:
                 await self._committer.settle(run.claim.settled("release"))
             except Exception as trouble:
@@ -119,7 +122,8 @@ class Engine:
                 self.forget(run)
             return None, None
         try:
-            error = await (invoke or self._invoke)(handler, run.job, run.stop, self.log_of(run))
+            managed = Managed(run, self, self._log_of(run), asyncio.get_running_loop())
+            error = await (invoke or self._invoke)(handler, managed)
         except Exception as trouble:  # no thread can be had
             error = trouble
         except BaseException:  # the loop is being closed; the run is recovered when its lease ends
@@ -127,7 +131,7 @@ class Engine:
             raise
         return await self.end(run, error), error
 
-    def log_of(self, run: Run) -> Log:
+    def _log_of(self, run: Run) -> Callable[[str], None]:
         """How a handler of this run adds to its log, from any thread."""
         loop = asyncio.get_running_loop()
 
@@ -142,6 +146,15 @@ class Engine:
         """Ends a run by what its handler raised, or returned (None); gives None when the run is no longer its own."""
         duration = time.monotonic() - run.began
         try:
+            if run.completed:
+                if error is not None:
+                    self.logger.warning(
+                        "job %s was completed by its transaction; what its handler raised afterwards changes nothing",
+                        run.job.id,
+                        exc_info=error,
+                    )
+                self._tell_end(run, "complete", Completed(), None, duration)
+                return Completed()
             if run.orphaned or run.stop.reason in ("lease-lost", "deadline"):
                 return None
             how = _how(run, error)
@@ -161,6 +174,19 @@ class Engine:
         self.runs.discard(run)
         if not self.runs:
             self._idle.set()
+
+    async def leave_alone(self, run: Run, owner: object) -> None:
+        """Writes nothing to a job until ``take_back`` by the same owner; waits for what is on its way."""
+        await run.flushing.acquire()
+        run.alone = owner
+        await self._heartbeats.quiet()
+
+    def take_back(self, run: Run, owner: object) -> None:
+        """Renews a lease and writes a log again, if that owner had the job left alone."""
+        if run.alone is owner:
+            run.alone = None
+            run.flushing.release()
+            self._heartbeats.look()
 
     async def idle(self) -> None:
         """Waits until no run is left."""
@@ -220,13 +246,14 @@ class Engine:
         if not run.orphaned:
             told(self.sink, events.of_end(self._facts(run), how, outcome, name, duration))
 
-    def _lost(self, run: Run, op: Literal["heartbeat", "deadline"]) -> None:
+    def lost(self, run: Run, op: Literal["heartbeat", "deadline", "journal"]) -> None:
+        """Takes note that a run is no longer its own, and has its handler told."""
         if run.settling or run.stop.reason in ("lease-lost", "deadline"):
             return  # of a run whose handler has ended the write of its end says what became of it
         self.logger.warning(
             "job %s: its lease is lost (%s); its handler is told, its end changes nothing", run.job.id, op
         )
-        run.stop.set("lease-lost" if op == "heartbeat" else "deadline")
+        run.stop.set("deadline" if op == "deadline" else "lease-lost")
         told(self.sink, events.JobLeaseLost(**self._facts(run), op=op))
 
     def _facts(self, run: Run) -> Facts:
@@ -244,7 +271,7 @@ class Engine:
     async def _flush(self, run: Run, *, last: bool = False) -> None:
         """Writes the lines of a log that wait; what cannot be written at last is dropped, as a log fails no job."""
         async with run.flushing:  # the end must not overtake lines that are on their way
-            lines = [run.lines.popleft() for _ in range(len(run.lines))]
+            lines = run.taken_lines()
             if not lines:
                 return
             try:

@@ -43,6 +43,7 @@ class Heartbeats:
         self._changed = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
         self._closed = False
+        self._renewing = asyncio.Lock()
 
     def add(self, run: Run) -> None:
         """Renews the lease of a run from now on, and watches over its deadline."""
@@ -56,6 +57,15 @@ class Heartbeats:
         """Leaves a run alone."""
         if (timer := self._runs.pop(run, None)) is not None:
             timer.cancel()
+
+    async def quiet(self) -> None:
+        """Waits for renewals that are on their way; those of a run that is left alone are the last ones then."""
+        async with self._renewing:
+            pass
+
+    def look(self) -> None:
+        """Renews a run again that was left alone."""
+        self._changed.set()
 
     async def close(self) -> None:
         """Renews nothing any more."""
@@ -80,15 +90,19 @@ class Heartbeats:
         while not self._closed:
             self._changed.clear()
             now = time.monotonic()
-            due = [run for run in self._runs if run.next_beat <= now and not run.stop.reason]
+            beating = [run for run in self._runs if not run.stop.reason and run.alone is None]
+            due = [run for run in beating if run.next_beat <= now]
             if due:
-                await self._renew(due)
+                async with self._renewing:
+                    await self._renew([run for run in due if run.alone is None])
                 continue
-            soonest = min((run.next_beat for run in self._runs if not run.stop.reason), default=None)
+            soonest = min((run.next_beat for run in beating), default=None)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), None if soonest is None else soonest - now)
 
     async def _renew(self, due: list[Run]) -> None:
+        if not due:
+            return
         asked_at = time.monotonic()
         shortest = min(run.interval for run in due)
         try:

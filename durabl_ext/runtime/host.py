@@ -9,12 +9,14 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from durabl_ext.backends import Backend
 from durabl_ext.errors import QueueShutdownError
 from durabl_ext.events import Sink
 from durabl_ext.mongo import MongoJobQueue
+from durabl_ext.runtime.access import accesses
 from durabl_ext.runtime.claimed import ClaimedRuns, InvokeInCaller
 from durabl_ext.runtime.engine import Engine
 from durabl_ext.runtime.invoke import InvokeApart
@@ -48,11 +50,11 @@ class Host:
         self._backend = backend
         self._loop = LoopThread("durabl-worker")
         self._threads = Threads("durabl-call")
-        self._invoke = InvokeApart()
+        self._invoke = InvokeApart(partial(accesses, backend))
         self._lock = threading.RLock()
         self._calls = 0
         self._over = False
-        watch = backend.watch_in(self._threads) if isinstance(backend, MongoJobQueue) else None
+        watch = backend.through(self._threads).watch if isinstance(backend, MongoJobQueue) else None
 
         async def made() -> Worker:
             engine = Engine(StoreInThreads(backend, self._threads), lease, self._invoke, sink, logger)

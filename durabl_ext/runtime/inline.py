@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Coroutine, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from durabl_ext.backends import AsyncBackend, Backend
@@ -13,16 +14,41 @@ from durabl_ext.claims import Claim
 from durabl_ext.core.settle import Settlement
 from durabl_ext.errors import is_fatal
 from durabl_ext.events import JobClaimed, Sink, facts_of, of_end, told
-from durabl_ext.job import LogLine
+from durabl_ext.runtime.access import accesses, async_accesses
+from durabl_ext.runtime.hold import Managed
 from durabl_ext.runtime.invoke import InvokeHere, call, finished
 from durabl_ext.runtime.processors import Processor
-from durabl_ext.runtime.runs import log_line
-from durabl_ext.runtime.signal import Stop
+from durabl_ext.runtime.runs import Run
 from simplequeue.failure import stored_error
 from simplequeue.handlers import is_async
 from simplequeue.threads import LoopThread
 
 T = TypeVar("T")
+
+
+class Unkept:
+    """Keeps a run whose lease nobody renews and whose log is written at its end."""
+
+    def __init__(self, lease: timedelta) -> None:
+        self.lease = lease
+
+    async def leave_alone(self, run: Run, owner: object) -> None:
+        """Takes note of the owner."""
+        run.alone = owner
+
+    def take_back(self, run: Run, owner: object) -> None:
+        """Takes note that there is none."""
+        run.alone = None
+
+    def lost(self, run: Run, op: object) -> None:
+        """Has the handler told."""
+        run.stop.set("lease-lost")
+
+
+def unkept(claim: Claim, lease: timedelta, at: datetime) -> Managed:
+    """A run that is managed by whoever calls its handler."""
+    run = Run(claim, time.monotonic(), lease, None, at - datetime.now(UTC))
+    return Managed(run, Unkept(lease), run.log, None)
 
 
 def run_inline(
@@ -36,20 +62,17 @@ def run_inline(
     if claim is None:
         return
     told(sink, JobClaimed(**facts_of(claim.job, backend.now())))
-    began, stop = time.monotonic(), Stop()
-    lines: list[LogLine] = []
-
-    def log(message: str) -> None:
-        lines.append(log_line(backend.now(), message))
-
+    managed = unkept(claim, lease, backend.now())
+    invoke = InvokeHere(partial(accesses, backend))
     if is_async(processor.handler):
-        error = _awaited(InvokeHere()(processor.handler, claim.job, stop, log))
+        error = _awaited(invoke(processor.handler, managed))
     else:
-        result, error = call(processor.handler, claim.job, stop, log)
+        result, error = call(processor.handler, managed, invoke.accesses)
         if inspect.isawaitable(result):
-            error = _awaited(finished(processor.handler, result, stop))
-    duration = time.monotonic() - began
-    backend.log(claim, lines)
+            error = _awaited(finished(processor.handler, result, managed.run.stop))
+    invoke.close()
+    duration = time.monotonic() - managed.run.began
+    backend.log(claim, managed.run.taken_lines())
     end = _end(claim, error)
     (outcome,) = backend.settle([end])
     told(sink, of_end(facts_of(claim.job, backend.now()), end.how, outcome, type(error).__name__, duration))
@@ -65,14 +88,14 @@ async def run_inline_async(
     claim = await backend.claim_by_id(id, lease=lease)
     if claim is None:
         return
-    at, began = await backend.now(), time.monotonic()
+    at = await backend.now()
     told(sink, JobClaimed(**facts_of(claim.job, at)))
-    lines: list[LogLine] = []
-    invoke = InvokeHere()
-    error = await invoke(processor.handler, claim.job, Stop(), lambda message: lines.append(log_line(at, message)))
+    managed = unkept(claim, lease, at)
+    invoke = InvokeHere(lambda _: async_accesses(backend))
+    error = await invoke(processor.handler, managed)
     invoke.close()
-    duration = time.monotonic() - began
-    await backend.log(claim, lines)
+    duration = time.monotonic() - managed.run.began
+    await backend.log(claim, managed.run.taken_lines())
     end = _end(claim, error)
     (outcome,) = await backend.settle([end])
     told(sink, of_end(facts_of(claim.job, await backend.now()), end.how, outcome, type(error).__name__, duration))

@@ -13,52 +13,62 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from durabl_ext.job import DurableJob
+from durabl_ext.runtime.access import Accesses
 from durabl_ext.runtime.context import AsyncJobContext, Handler, JobContext
+from durabl_ext.runtime.hold import Hold, Managed
 from durabl_ext.runtime.signal import AsyncSignal, Signal, Stop
 from simplequeue.handlers import is_async, refuse_unstarted
 from simplequeue.threads import LoopThread, Threads, settled, tell
-
-Log = Callable[[str], None]
 
 
 class Invoke(Protocol):
     """Calls handlers."""
 
-    async def __call__(self, handler: Handler, job: DurableJob, stop: Stop, log: Log) -> BaseException | None:
-        """Gives what the handler raised, None when it returned. An ``async def`` handler is cancelled by ``stop``."""
+    async def __call__(self, handler: Handler, managed: Managed) -> BaseException | None:
+        """Gives what the handler raised, None when it returned. An ``async def`` handler is cancelled by the stop."""
 
     def close(self) -> None:
         """Lets threads end."""
 
 
 class InvokeHere:
-    """Calls ``async def`` handlers on the running loop, others in threads."""
+    """Calls ``async def`` handlers on the running loop, others in threads.
 
-    def __init__(self) -> None:
+    Args:
+        ways: How a handler reaches the store; given the threads that are there for it.
+    """
+
+    def __init__(self, ways: Callable[[Threads], Accesses]) -> None:
         self._threads = Threads("durabl-handler")
+        self.accesses = ways(self._threads)
 
-    async def __call__(self, handler: Handler, job: DurableJob, stop: Stop, log: Log) -> BaseException | None:
+    async def __call__(self, handler: Handler, managed: Managed) -> BaseException | None:
         if is_async(handler):
-            return await _on_this_loop(handler, job, stop, log)
-        result, error = await self._threads.run(lambda: call(handler, job, stop, log))
-        return error if not inspect.isawaitable(result) else await finished(handler, result, stop)
+            return await _on_this_loop(handler, managed, self.accesses)
+        result, error = await self._threads.run(lambda: call(handler, managed, self.accesses))
+        return error if not inspect.isawaitable(result) else await finished(handler, result, managed.run.stop)
 
     def close(self) -> None:
         self._threads.close()
 
 
 class InvokeApart:
-    """Calls ``async def`` handlers on a loop of their own, others in threads."""
+    """Calls ``async def`` handlers on a loop of their own, others in threads.
 
-    def __init__(self) -> None:
+    Args:
+        ways: As for ``InvokeHere``.
+    """
+
+    def __init__(self, ways: Callable[[Threads], Accesses]) -> None:
         self._threads = Threads("durabl-handler")
         self._loop: LoopThread | None = None
+        self.accesses = ways(self._threads)
 
-    async def __call__(self, handler: Handler, job: DurableJob, stop: Stop, log: Log) -> BaseException | None:
+    async def __call__(self, handler: Handler, managed: Managed) -> BaseException | None:
         if is_async(handler):
-            return await self._handlers_loop().result(_on_this_loop(handler, job, stop, log))
-        result, error = await self._threads.run(lambda: call(handler, job, stop, log))
-        return error if not inspect.isawaitable(result) else await self.finish(handler, result, stop)
+            return await self._handlers_loop().result(_on_this_loop(handler, managed, self.accesses))
+        result, error = await self._threads.run(lambda: call(handler, managed, self.accesses))
+        return error if not inspect.isawaitable(result) else await self.finish(handler, result, managed.run.stop)
 
     async def finish(self, handler: Handler, running: Awaitable[object], stop: Stop) -> BaseException | None:
         """Gives what comes of an awaitable that a ``def`` handler returned."""
@@ -75,10 +85,11 @@ class InvokeApart:
         return self._loop
 
 
-def call(handler: Handler, job: DurableJob, stop: Stop, log: Log) -> tuple[object, BaseException | None]:
+def call(handler: Handler, managed: Managed, ways: Accesses) -> tuple[object, BaseException | None]:
     """Calls a ``def`` handler in this thread; gives what it returned, if that is still to be awaited, or raised."""
+    hold = None if ways.waiting is None else Hold(managed, ways.waiting, waits=True)
     try:
-        result = handler(job, JobContext(Signal(stop), log))
+        result = handler(managed.run.job, JobContext(Signal(managed.run.stop), managed.log, hold))
         if inspect.isawaitable(result):
             return result, None
         refuse_unstarted(handler, result)
@@ -87,8 +98,10 @@ def call(handler: Handler, job: DurableJob, stop: Stop, log: Log) -> tuple[objec
     return None, None
 
 
-async def _on_this_loop(handler: Handler, job: DurableJob, stop: Stop, log: Log) -> BaseException | None:
-    return await finished(handler, _called(handler, job, AsyncJobContext(AsyncSignal(stop), log)), stop)
+async def _on_this_loop(handler: Handler, managed: Managed, ways: Accesses) -> BaseException | None:
+    hold = Hold(managed, ways.awaited, waits=False)
+    context = AsyncJobContext(AsyncSignal(managed.run.stop), managed.log, hold)
+    return await finished(handler, _called(handler, managed.run.job, context), managed.run.stop)
 
 
 async def _called(handler: Handler, job: DurableJob, context: AsyncJobContext) -> object:

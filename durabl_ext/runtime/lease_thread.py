@@ -37,6 +37,14 @@ class LeaseThread:
         """Leaves a run alone."""
         self._loop.tell(partial(self._heartbeats.remove, run))
 
+    async def quiet(self) -> None:
+        """Waits for renewals that are on their way."""
+        await self._loop.result(self._heartbeats.quiet())
+
+    def look(self) -> None:
+        """Renews a run again that was left alone."""
+        self._loop.tell(self._heartbeats.look)
+
     async def close(self) -> None:
         """Renews nothing any more."""
         await self._loop.result(self._heartbeats.close())

@@ -42,6 +42,10 @@ class Run:
         """Its handler has ended and its end is being written: what comes of that says whether the lease was lost."""
         self.orphaned = False
         """It was given back while its handler went on: whatever that says changes nothing any more."""
+        self.alone: object | None = None
+        """Whose transaction has the job: meanwhile nothing else here writes to it."""
+        self.completed = False
+        """Its end was stored in its transaction."""
         self.lines: deque[LogLine] = deque()
         self.flushing = asyncio.Lock()
         self._offset = offset
@@ -54,6 +58,10 @@ class Run:
     def log(self, message: str) -> None:
         """Takes in a line for the job's log; from any thread."""
         self.lines.append(log_line(datetime.now(UTC) + self._offset, message))
+
+    def taken_lines(self) -> list[LogLine]:
+        """The lines that wait to be stored, taken out."""
+        return [self.lines.popleft() for _ in range(len(self.lines))]
 
     def renewed(self, asked_at: float, lease: timedelta) -> None:
         """Takes note of a heartbeat that was answered."""

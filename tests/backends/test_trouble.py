@@ -18,7 +18,8 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError
 
 from durabl_ext import Claim, Completed, Enqueue, IndexConflictError, MongoJobQueue, PayloadError
 from durabl_ext.core.indexes import ALL, DEDUPE, DUE
-from durabl_ext.decisions import Decisions, Limits
+from durabl_ext.core.journal import Limits
+from durabl_ext.decisions import Decisions
 from simplequeue import UnsupportedServerError, create_queue
 from simplequeue.collection import CollectionJobs
 from simplequeue.jobs import NoChangeStreamError, Session, Write, Written, blocking

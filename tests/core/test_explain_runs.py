@@ -8,7 +8,7 @@ import pytest
 
 from durabl_ext.core.doubts import release_strays
 from durabl_ext.core.indexes import EXPIRED, QUEUED_SLOT
-from durabl_ext.core.journal import Step, append_step, log, read_steps
+from durabl_ext.core.journal import Limits, Step, append_step, log, read_steps
 from durabl_ext.job import LogLine
 from simplequeue.runs import unanswered
 from tests.core.conftest import BATCH, LONG_AGO, Explained
@@ -82,8 +82,8 @@ def test_the_journal_and_the_log_of_a_run_examine_a_key(on_server: Explained) ->
     add_queued(core, 500)
     job, token = core.claim(limit=500)[0]
     step, line = Step("0", "pay", {}), LogLine(LONG_AGO, "paid")
-    told = log(jobs, job.id, token, [line], keep=10, message_bytes=100)
-    lost = log(jobs, job.id, "another", [line], keep=10, message_bytes=100)
+    told = log(jobs, job.id, token, [line], Limits(max_log_entries=10))
+    lost = log(jobs, job.id, "another", [line], Limits(max_log_entries=10))
     for decision, expected in (
         (append_step(jobs, job.id, token, step, 10_000), ["update"]),
         (append_step(jobs, job.id, token, step, 10_000), ["update", "find"]),  # it is there already

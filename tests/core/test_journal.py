@@ -11,7 +11,7 @@ from typing import Any
 import bson
 import pytest
 
-from durabl_ext.core.journal import Step, append_step, log, read_steps
+from durabl_ext.core.journal import Limits, Step, append_step, log, read_steps
 from durabl_ext.core.settle import How
 from durabl_ext.errors import JournalTooLarge
 from durabl_ext.job import DurableJob, LogLine
@@ -34,7 +34,7 @@ def append(core: Core, claimed: tuple[DurableJob, str], seq: str, name: str, lim
 
 def write_log(core: Core, claimed: tuple[DurableJob, str], *lines: LogLine, keep: int = 1_000) -> Any:
     job, token = claimed
-    return core.cell.do(log(core.cell.jobs, job.id, token, lines, keep=keep, message_bytes=4_000))
+    return core.cell.do(log(core.cell.jobs, job.id, token, lines, Limits(max_log_entries=keep)))
 
 
 def steps(core: Core, id: str | None) -> Any:

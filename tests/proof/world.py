@@ -248,7 +248,8 @@ class World:
     async def log(self, claim: Claim, message: str, line: Line | None = None) -> Appended | LeaseLost | NoRoom:
         """Logs a line, which says whose it is."""
         lines = [LogLine(self.time, f"{claim.token} {message}")]
-        return await journal.log(self.jobs(line), claim.job.id, claim.token, lines, keep=9, message_bytes=100)
+        limits = journal.Limits(max_log_entries=9, max_log_message_bytes=100)
+        return await journal.log(self.jobs(line), claim.job.id, claim.token, lines, limits)
 
     async def recover(self, line: Line | None = None) -> recover.Recovered:
         return await recover.recover(self.jobs(line), 100, self.random.uniform)

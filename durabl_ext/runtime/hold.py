@@ -1,0 +1,117 @@
+"""What a run lets its handler do with its own job, beside its work.
+
+Made for each call of a handler, for the place where it runs. The run itself is managed elsewhere, on a loop that this
+reaches by ``there``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, Protocol, TypeVar
+
+from durabl_ext.claims import Claim
+from durabl_ext.outcomes import LeaseLost, Renewed
+from durabl_ext.runtime.access import Access
+from durabl_ext.runtime.runs import Run
+from durabl_ext.runtime.signal import RunAborted, Signal
+from simplequeue.threads import tell
+
+T = TypeVar("T")
+
+
+class Keeper(Protocol):
+    """Who manages a run: renews its lease and writes its log."""
+
+    lease: timedelta
+
+    async def leave_alone(self, run: Run, owner: object) -> None:
+        """Writes nothing to the job from now on, until ``take_back`` by the same owner; one owner at a time."""
+
+    def take_back(self, run: Run, owner: object) -> None:
+        """Writes to the job again, if that owner had it left alone."""
+
+    def lost(self, run: Run, op: Literal["heartbeat", "journal"]) -> None:
+        """Takes note that the claim is no longer this run's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Managed:
+    """A run and who manages it, for whoever calls its handler."""
+
+    run: Run
+    keeper: Keeper
+    log: Callable[[str], None]
+    loop: asyncio.AbstractEventLoop | None
+    """Where it is managed; None when that is the thread that calls the handler."""
+
+
+class Hold:
+    """A handler's own way to its job.
+
+    Args:
+        managed: The run.
+        access: How calls are made where the handler runs.
+        waits: Whether the handler waits in a thread for what others do, or awaits it.
+    """
+
+    def __init__(self, managed: Managed, access: Access, waits: bool) -> None:
+        self.run = managed.run
+        self.keeper = managed.keeper
+        self.log = managed.log
+        self.access = access
+        self.waits = waits
+        self._loop = managed.loop
+
+    @property
+    def claim(self) -> Claim:
+        """The claim."""
+        return self.run.claim
+
+    async def heartbeat(self) -> Renewed | LeaseLost:
+        """Renews the lease now."""
+        if self.run.alone is not None:  # its transaction has the job, and a lease that lasts for it
+            return Renewed(await self.access.now() + timedelta(seconds=self.run.deadline - time.monotonic()))
+        return await self.renew(self.keeper.lease)
+
+    def lost(self) -> RunAborted:
+        """Takes note that the claim is lost, and gives what to raise."""
+        self.keeper.lost(self.run, "journal")
+        return RunAborted("lease-lost")
+
+    async def pause(self, seconds: float) -> None:
+        """Waits; where it waits in a thread no longer than until the run is told to stop."""
+        if self.waits:
+            Signal(self.run.stop).wait(seconds)
+        else:
+            await asyncio.sleep(seconds)
+
+    async def renew(self, lease: timedelta) -> Renewed | LeaseLost:
+        """Has the lease last for so long from now, if it does not last longer already."""
+        asked_at = time.monotonic()
+        (answer,) = await self.access.heartbeat([self.claim], lease=lease)
+        if isinstance(answer, LeaseLost):
+            self.keeper.lost(self.run, "heartbeat")
+        else:
+            self.run.renewed(asked_at, lease)
+        return answer
+
+    async def there(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Has the loop that manages the run do something, and waits for it."""
+        if self._loop is None:
+            return await coroutine
+        if self.waits:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        if asyncio.get_running_loop() is self._loop:
+            return await coroutine
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+    def tell(self, callback: Callable[[], object]) -> None:
+        """Has that loop call something."""
+        if self._loop is None or (not self.waits and asyncio.get_running_loop() is self._loop):
+            callback()
+        else:
+            tell(self._loop, callback)
