@@ -53,7 +53,7 @@ from simplequeue.feed import Watch
 from simplequeue.job import Document, Job
 from simplequeue.jobs import NoChangeStreamError, Session
 from simplequeue.operations import known_id
-from simplequeue.payload import PayloadError, checked_action, checked_count, checked_time
+from simplequeue.payload import Codec, PayloadError, checked_action, checked_count, checked_time
 from simplequeue.states import CLAIM
 
 T = TypeVar("T")
@@ -91,6 +91,11 @@ class Decisions:
     def watch(self) -> Watch | None:
         """How workers open their change stream; None when they are to poll."""
         return None if self.push is False else partial(self._jobs.watch, news())
+
+    @property
+    def codec(self) -> Codec:
+        """How values are stored."""
+        return self._jobs.codec
 
     async def startup(self) -> None:
         await self._jobs.check_server()

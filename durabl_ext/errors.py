@@ -204,8 +204,9 @@ class NondeterminismError(BaseException):
         self.job_id, self.seq, self.recorded, self.called, self.remedy = job_id, seq, recorded, called, remedy
 
     def __str__(self) -> str:
-        found = "nothing" if self.recorded is None else self.recorded
-        return f"job {self.job_id}, step {self.seq}: the journal has {found}, the body {self.called}. {self.remedy}"
+        if self.recorded is None:
+            return f"job {self.job_id}: the body {self.called}. {self.remedy}"
+        return f"job {self.job_id}, step {self.seq}: the journal has {self.recorded}, the body {self.called}. {self.remedy}"
 
 
 class StepTimeout(TimeoutError):  # noqa: N818  # the name users know it by

@@ -17,7 +17,9 @@ from durabl_ext.core.transaction import Transaction
 from durabl_ext.errors import TransactionsUnsupportedError
 from durabl_ext.mongo import MongoJobQueue
 from durabl_ext.outcomes import Appended, LeaseLost, NotFound, Renewed
+from simplequeue.collection import codec_of
 from simplequeue.jobs import blocking
+from simplequeue.payload import Codec
 from simplequeue.threads import Threads
 
 
@@ -52,6 +54,12 @@ def accesses(backend: Backend, threads: Threads) -> Accesses:
 def async_accesses(backend: AsyncBackend) -> Accesses:
     """The way to an async backend."""
     return Accesses(backend, None)
+
+
+def codec(access: Access) -> Codec:
+    """How the store encodes values: the driver's way, unless it says otherwise."""
+    own: Codec = getattr(access, "codec", codec_of(None))
+    return own
 
 
 async def transaction(access: Access, claim: Claim) -> Transaction:

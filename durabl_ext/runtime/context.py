@@ -49,7 +49,7 @@ class JobContext:
             pymongo.errors.PyMongoError: The transaction cannot begin or commit; nothing of it is stored. Let it pass,
                 and the job is tried again.
         """
-        return cast(AbstractContextManager[ClientSession], Waited(completing(_held(self._hold))))
+        return cast(AbstractContextManager[ClientSession], Waited(completing(held(self))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,16 @@ class AsyncJobContext:
 
         On a ``JobQueue`` it is a session of its client, whose calls wait.
         """
-        return cast(AbstractAsyncContextManager[AsyncClientSession], completing(_held(self._hold)))
+        return cast(AbstractAsyncContextManager[AsyncClientSession], completing(held(self)))
 
 
-def _held(hold: Hold | None) -> Hold:
+def held(context: JobContext | AsyncJobContext) -> Hold:
+    """A context's way to its job.
+
+    Raises:
+        TransactionsUnsupportedError: It has none.
+    """
+    hold = context._hold
     if hold is None:
         raise TransactionsUnsupportedError(
             "of this context", "a def handler on an async queue cannot wait for its driver: make it async def"

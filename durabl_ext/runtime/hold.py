@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 from durabl_ext.claims import Claim
 from durabl_ext.outcomes import LeaseLost, Renewed
-from durabl_ext.runtime.access import Access
+from durabl_ext.runtime.access import Access, Accesses
 from durabl_ext.runtime.runs import Run
 from durabl_ext.runtime.signal import RunAborted, Signal
 from simplequeue.threads import tell
@@ -54,17 +54,28 @@ class Hold:
 
     Args:
         managed: The run.
-        access: How calls are made where the handler runs.
-        waits: Whether the handler waits in a thread for what others do, or awaits it.
+        ways: How calls are made.
+        access: Which of these where the handler runs.
     """
 
-    def __init__(self, managed: Managed, access: Access, waits: bool) -> None:
+    def __init__(self, managed: Managed, ways: Accesses, access: Access) -> None:
         self.run = managed.run
         self.keeper = managed.keeper
         self.log = managed.log
         self.access = access
-        self.waits = waits
+        self.waits = access is ways.waiting
+        self._managed = managed
+        self._ways = ways
         self._loop = managed.loop
+
+    @classmethod
+    def waiting(cls, managed: Managed, ways: Accesses) -> Self | None:
+        """For a handler that waits in a thread; None where nothing can wait for the driver."""
+        return None if ways.waiting is None else cls(managed, ways, ways.waiting)
+
+    def in_thread(self) -> Self | None:
+        """The same for what runs in a thread."""
+        return self.waiting(self._managed, self._ways)
 
     @property
     def claim(self) -> Claim:

@@ -87,9 +87,9 @@ class InvokeApart:
 
 def call(handler: Handler, managed: Managed, ways: Accesses) -> tuple[object, BaseException | None]:
     """Calls a ``def`` handler in this thread; gives what it returned, if that is still to be awaited, or raised."""
-    hold = None if ways.waiting is None else Hold(managed, ways.waiting, waits=True)
+    context = JobContext(Signal(managed.run.stop), managed.log, Hold.waiting(managed, ways))
     try:
-        result = handler(managed.run.job, JobContext(Signal(managed.run.stop), managed.log, hold))
+        result = handler(managed.run.job, context)
         if inspect.isawaitable(result):
             return result, None
         refuse_unstarted(handler, result)
@@ -99,7 +99,7 @@ def call(handler: Handler, managed: Managed, ways: Accesses) -> tuple[object, Ba
 
 
 async def _on_this_loop(handler: Handler, managed: Managed, ways: Accesses) -> BaseException | None:
-    hold = Hold(managed, ways.awaited, waits=False)
+    hold = Hold(managed, ways, ways.awaited)
     context = AsyncJobContext(AsyncSignal(managed.run.stop), managed.log, hold)
     return await finished(handler, _called(handler, managed.run.job, context), managed.run.stop)
 

@@ -62,6 +62,16 @@ class Registry(ABC):
         """The actions that have a handler."""
         return frozenset(self._processors)
 
+    @property
+    def visibility_timeout(self) -> float:
+        """Seconds after which a run that shows no sign of life counts as dead."""
+        return self._lease.total_seconds()
+
+    @property
+    def logger(self) -> logging.Logger:
+        """Where messages go."""
+        return self._logger
+
     @overload
     def process(
         self,

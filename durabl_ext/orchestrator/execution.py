@@ -1,0 +1,306 @@
+"""One run of a body: how its steps are called, kept and given.
+
+Written once, as coroutines. Those of a ``def`` body never suspend; ``Caller`` is what differs.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from pymongo.errors import PyMongoError
+
+from durabl_ext.core.journal import Step
+from durabl_ext.core.transaction import Transaction, is_transient
+from durabl_ext.errors import JournalTooLarge, NonSerializableStepResult, TransactionsUnsupportedError
+from durabl_ext.options import Seconds, checked_seconds
+from durabl_ext.orchestrator import records
+from durabl_ext.orchestrator.history import START, BranchStopped, Failed, History, Scope
+from durabl_ext.outcomes import Appended, LeaseLost, NotFound
+from durabl_ext.runtime.access import codec
+from durabl_ext.runtime.hold import Hold
+from durabl_ext.runtime.signal import RunAborted, Stop
+from durabl_ext.runtime.transactions import LIMIT, begin, opened
+from simplequeue.handlers import is_async
+from simplequeue.job import Document
+from simplequeue.jobs import Session
+from simplequeue.payload import PayloadError, cut, shown
+
+T = TypeVar("T")
+
+RETRY_FIRST = 0.05
+RETRY_MOST = 2.0
+"""Seconds between attempts to store a step that has ended."""
+
+TRIES = 10
+"""How often a transactional step is tried while others write to the same documents."""
+
+USE_BRANCHES = (
+    "Steps are numbered in the order they are called, which between tasks is left to chance: give each its own numbers "
+    "with octx.all(branch, branch), and call no step inside of a step"
+)
+NOT_INSIDE = "A step is done or not done as a whole: call the function itself, or make it a step of the body"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A step that the body calls."""
+
+    job_id: str
+    seq: str
+    name: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    key: str
+    timeout: float
+    transactional: bool
+
+
+class Caller(Protocol):
+    """How the steps of one kind of body are called."""
+
+    def me(self) -> object:
+        """The task or thread that is calling."""
+
+    async def call(self, asked: Asked, session: Session | None, stop: Stop) -> Any:
+        """Gives what the function returns or raises.
+
+        Raises:
+            StepTimeout: It takes too long.
+        """
+
+    async def finish(self, keeping: Coroutine[Any, Any, T]) -> T:
+        """Sees something through: a step that has ended is kept, also when the run is told to stop meanwhile."""
+
+
+class Execution:
+    """One run of a body.
+
+    Args:
+        hold: The run's way to its job.
+        caller: How its steps are called.
+        step_timeout: What a step has, in seconds, unless it says otherwise.
+        seed: Makes what ``uuid`` goes by.
+
+    Attributes:
+        stop: Tells the body to end.
+    """
+
+    def __init__(self, hold: Hold, caller: Caller, step_timeout: float, seed: Callable[[], str]) -> None:
+        self.hold = hold
+        self.job = hold.claim.job
+        stored = self.job.document.get("durable") or {}
+        self.history = History(self.job.id, stored.get("steps") or ())
+        self.stop = Stop()
+        self.step_timeout = step_timeout
+        self._caller = caller
+        self._seed = seed
+        hold.run.stop.when_set(lambda: self.stop.set(hold.run.stop.reason or "shutdown"))
+
+    def asked(
+        self,
+        scope: Scope,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        key: str | None,
+        timeout: Seconds | None,
+        transactional: bool,
+    ) -> tuple[Asked, Document | None, Sequence[Failed]]:
+        """Takes the next place for a step; gives it with what the journal has of it, and what is to be kept before.
+
+        Raises:
+            PayloadError, TypeError: An argument is none.
+            NondeterminismError: The body does not do what its journal says, or leaves an order to chance.
+            RunAborted: The run is to end.
+        """
+        self.check(scope, name)
+        checked_text(name, "name")
+        if not callable(fn):
+            raise TypeError(f"step {name!r}: expected a function that takes the step, found {fn!r:.100}")
+        if key is not None:
+            checked_text(key, "idempotency_key")
+        seconds = self.step_timeout if timeout is None else checked_positive(timeout, "timeout")
+        seq = scope.take()
+        record = self.history.step(seq, name)
+        if record is None:
+            refuse_stopped(scope)
+        asked = Asked(
+            self.job.id, seq, name, fn, args, key or f"{self.job.id}:{seq}:{name}", seconds, bool(transactional)
+        )
+        return asked, record, scope.failures()
+
+    def grouped(self, scope: Scope, branches: int) -> tuple[str, Sequence[Failed]]:
+        """Takes the next place for a group of branches; gives it with what is to be kept before.
+
+        Raises:
+            As ``asked``.
+        """
+        self.check(scope, "all")
+        seq = scope.take()
+        self.history.group(seq, branches)
+        refuse_stopped(scope)
+        return seq, scope.failures()
+
+    async def keep_failures(self, failures: Sequence[Failed]) -> None:
+        """Keeps that steps have failed, and that the body went on after that."""
+        for seq, name, error in failures:
+            await self.keep(records.of_failure(seq, name, error, await self.now()))
+        self.history.check()
+
+    def check(self, scope: Scope, called: str) -> None:
+        """Raises what ends the run, and for a call that is not made by the body itself."""
+        self.history.check()
+        running = next(iter(scope.running.values()), None)
+        if scope.owner != self._caller.me():
+            self._refuse_call(scope, f"calls {called!r} from another task or thread than its own", USE_BRANCHES)
+        if self.hold.waits and running is not None:
+            self._refuse_call(scope, f"calls {called!r} inside of {running[1]!r}", NOT_INSIDE)
+        if self.stop.reason is not None:
+            self.history.fail(RunAborted(self.stop.reason))
+
+    async def perform(self, scope: Scope, asked: Asked, record: Document | None, failures: Sequence[Failed]) -> Any:
+        """Gives the result of a step: what the journal has of it, or what its function returns once that is kept."""
+        try:
+            if record is not None:
+                return records.value_of(self.job.id, record)
+            await self.keep_failures(failures)
+            stored = await (self._transacted(asked) if asked.transactional else self._performed(asked))
+            return stored["result"]
+        except Exception as error:
+            scope.failed.append((asked.seq, asked.name, error))
+            if isinstance(error, JournalTooLarge | NonSerializableStepResult):
+                self.history.fail(error)  # its function has run, and the journal cannot say so
+            raise
+
+    async def keep(self, step: Step) -> Document:
+        """Adds to the journal until it is there; gives it as it is there.
+
+        Raises:
+            RunAborted: The claim is no longer this run's, or may not be.
+            JournalTooLarge: There is no room.
+        """
+        failures = 0
+        while True:
+            try:
+                return self._kept(step, await self.hold.access.append_step(self.hold.claim, step))
+            except PyMongoError:
+                run = self.hold.run
+                if run.orphaned or run.stop.reason in ("lease-lost", "deadline") or run.expired():
+                    self.history.fail(RunAborted("deadline"))
+            failures += 1
+            await self.hold.pause(_jitter.uniform(RETRY_FIRST, min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(failures, 10))))
+
+    async def start(self) -> Document:
+        """What ``now`` and ``uuid`` go by: set once in the life of a job."""
+        self.history.check()
+        if (record := self.history.start) is None:
+            step = Step(START, START, {"now": await self.now(), "seed": self._seed()})
+            record = await self._caller.finish(self.keep(step))
+        return record
+
+    async def time(self) -> datetime:
+        """When the job's first run asked for the time."""
+        at: datetime = (await self.start())["now"]
+        return at
+
+    async def uuid(self, label: str) -> str:
+        """An id that is this job's alone, and each time the same for the same label."""
+        if not isinstance(label, str):
+            raise PayloadError("label", f"expected a text, found {shown(label)}")
+        return str(uuid.uuid5(uuid.UUID(hex=(await self.start())["seed"]), label))
+
+    async def now(self) -> datetime:
+        """The store's time."""
+        return cut((await self.hold.access.now()).astimezone(UTC))
+
+    def _refuse_call(self, scope: Scope, called: str, remedy: str) -> NoReturn:
+        self.history.refuse(f"{scope.prefix}*", None, called, remedy)
+
+    def _kept(self, step: Step, answer: Appended | LeaseLost | NotFound) -> Document:
+        if not isinstance(answer, Appended):
+            self.history.fail(self.hold.lost())
+        record = dict(answer.stored)
+        self.history.add(record)
+        return record
+
+    async def _performed(self, asked: Asked) -> Document:
+        result = await self._caller.call(asked, None, self._stop_of_step())
+
+        async def kept() -> Document:
+            return await self.keep(await self._record(asked, result))
+
+        return await self._caller.finish(kept())
+
+    async def _transacted(self, asked: Asked) -> Document:
+        """Calls a function and keeps its step in one transaction, again where others wrote to the same documents."""
+        if not self.hold.waits and self.hold.in_thread() is None and not is_async(asked.fn):
+            raise TransactionsUnsupportedError(
+                self.job.id, f"the function of step {asked.name!r} cannot wait for an async driver: make it async def"
+            )
+        async with opened(self.hold) as made:
+            until = time.monotonic() + LIMIT
+            for left in reversed(range(TRIES)):
+                await begin(self.hold, made)
+                try:
+                    return await self._committed(asked, made)
+                except BaseException as error:
+                    await self._caller.finish(made.abort())
+                    if not left or not is_transient(error) or time.monotonic() >= until:
+                        raise
+                await self.hold.pause(_jitter.uniform(0, RETRY_FIRST * (TRIES - left)))
+        raise AssertionError("a last try returns or raises")
+
+    async def _committed(self, asked: Asked, made: Transaction) -> Document:
+        result = await self._caller.call(asked, made.session, self._stop_of_step())
+
+        async def committed() -> Document:
+            step = await self._record(asked, result)
+            answer = await made.append(step)
+            if isinstance(answer, Appended):
+                await made.commit()
+            return self._kept(step, answer)
+
+        return await self._caller.finish(committed())
+
+    def _stop_of_step(self) -> Stop:
+        stop = Stop()
+        self.stop.when_set(lambda: stop.set(self.stop.reason or "shutdown"))
+        return stop
+
+    async def _record(self, asked: Asked, result: object) -> Step:
+        at = await self.now()
+        return records.of_result(self.job.id, asked.seq, asked.name, result, at, codec(self.hold.access))
+
+
+def refuse_stopped(scope: Scope) -> None:
+    """Ends a branch beside which another one has failed."""
+    if scope.group is not None and scope.group.stopped:
+        raise BranchStopped
+
+
+def checked_positive(value: Seconds, path: str) -> float:
+    """Gives back a duration in seconds that is more than none."""
+    seconds = checked_seconds(value, path)
+    if seconds <= 0:
+        raise PayloadError(path, f"expected more than 0 seconds, found {value!r}")
+    return seconds
+
+
+def checked_text(name: object, path: str) -> None:
+    """Raises for what is no text that can be stored, or an empty one."""
+    if not isinstance(name, str) or not name:
+        raise PayloadError(path, f"expected a text that is not empty, found {shown(name)}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise PayloadError(path, "holds a lone surrogate, which is no character UTF-8 can write") from None
+
+
+# Not the module's own generator: an application's seed must not make workers everywhere come back at once.
+_jitter = random.Random()
