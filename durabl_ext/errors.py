@@ -206,7 +206,8 @@ class NondeterminismError(BaseException):
     def __str__(self) -> str:
         if self.recorded is None:
             return f"job {self.job_id}: the body {self.called}. {self.remedy}"
-        return f"job {self.job_id}, step {self.seq}: the journal has {self.recorded}, the body {self.called}. {self.remedy}"
+        place = f"job {self.job_id}, step {self.seq}"
+        return f"{place}: the journal has {self.recorded}, the body {self.called}. {self.remedy}"
 
 
 class StepTimeout(TimeoutError):  # noqa: N818  # the name users know it by

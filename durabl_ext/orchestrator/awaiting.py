@@ -52,7 +52,8 @@ class AwaitingCaller:
         """Calls it, in a task of its own.
 
         What has not ended when the run is told to stop is waited for; where it returned all the same, its result is to
-        be kept, and the cancellation comes at the next chance.
+        be kept, and the cancellation comes at the next chance. Who cancels a second time, as a loop does that is being
+        closed, waits for nothing.
         """
         on_loop = is_async(asked.fn)
         signal: Any = AsyncSignal(stop) if on_loop else Signal(stop)
@@ -71,6 +72,8 @@ class AwaitingCaller:
             try:
                 await asyncio.wait((running,), timeout=max(ends - time.monotonic(), 0))
             except asyncio.CancelledError:
+                if cancelled:
+                    raise
                 cancelled = True
                 stop.set("shutdown")  # unless the run has said why
                 if on_loop:
@@ -95,13 +98,15 @@ class AwaitingCaller:
         return result
 
     async def finish(self, keeping: Coroutine[Any, Any, T]) -> T:
-        """Waits for it whatever comes, and only then lets a cancellation through."""
+        """Waits for it, and only then lets a cancellation through, unless there is a second one."""
         running = asyncio.create_task(settled(keeping))
         cancelled = False
         while not running.done():
             try:
                 await asyncio.wait((running,))
             except asyncio.CancelledError:
+                if cancelled:
+                    raise
                 cancelled = True
         result, error = running.result()
         if error is not None:
@@ -248,12 +253,14 @@ async def in_scope(execution: Execution, scope: Scope, start: Callable[[], Await
 
 
 async def ended(tasks: Any) -> None:
-    """Waits for tasks; a cancellation reaches them, and comes through once they have ended."""
+    """Waits for tasks; a cancellation reaches them, and comes through once they have ended, a second one at once."""
     cancelled = False
     while left := [task for task in tasks if not task.done()]:
         try:
             await asyncio.wait(left)
         except asyncio.CancelledError:
+            if cancelled:
+                raise
             cancelled = True
             for task in left:
                 task.cancel()

@@ -9,7 +9,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -21,6 +21,7 @@ from durabl_ext.errors import JournalTooLarge, NonSerializableStepResult, Transa
 from durabl_ext.options import Seconds, checked_seconds
 from durabl_ext.orchestrator import records
 from durabl_ext.orchestrator.history import START, BranchStopped, Failed, History, Scope
+from durabl_ext.orchestrator.watchdog import GRACE
 from durabl_ext.outcomes import Appended, LeaseLost, NotFound
 from durabl_ext.runtime.access import codec
 from durabl_ext.runtime.hold import Hold
@@ -166,9 +167,9 @@ class Execution:
 
     async def perform(self, scope: Scope, asked: Asked, record: Document | None, failures: Sequence[Failed]) -> Any:
         """Gives the result of a step: what the journal has of it, or what its function returns once that is kept."""
+        if record is not None:
+            return records.value_of(self.job.id, record)
         try:
-            if record is not None:
-                return records.value_of(self.job.id, record)
             await self.keep_failures(failures)
             stored = await (self._transacted(asked) if asked.transactional else self._performed(asked))
             return stored["result"]
@@ -247,8 +248,9 @@ class Execution:
             until = time.monotonic() + LIMIT
             for left in reversed(range(TRIES)):
                 await begin(self.hold, made)
+                bounded = replace(asked, timeout=min(asked.timeout, max(until - time.monotonic(), GRACE)))
                 try:
-                    return await self._committed(asked, made)
+                    return await self._committed(bounded, made)
                 except BaseException as error:
                     await self._caller.finish(made.abort())
                     if not left or not is_transient(error) or time.monotonic() >= until:

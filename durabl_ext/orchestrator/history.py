@@ -108,7 +108,8 @@ class History:
             self.refuse(left[0], f"step {self._named(left[0])}", f"returns before {what} has called that")
 
     def _below(self, prefix: str) -> list[str]:
-        return [seq for seq in self._records if seq.startswith(prefix)]
+        # Of a copy: branches in other threads add to it.
+        return [seq for seq in tuple(self._records) if seq.startswith(prefix)]
 
     def _named(self, seq: str) -> str:
         return repr(self._records[seq].get("name"))

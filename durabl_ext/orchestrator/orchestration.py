@@ -20,6 +20,7 @@ from durabl_ext.orchestrator.waiting import OrchestrationContext, WaitingCaller
 from durabl_ext.orchestrator.watchdog import Limit, Watchdog
 from durabl_ext.runtime.context import AsyncJobContext, held
 from durabl_ext.runtime.hold import Hold
+from durabl_ext.runtime.registry import PerProcess
 from simplequeue.handlers import is_async
 from simplequeue.threads import Threads, settled
 
@@ -48,7 +49,9 @@ class Orchestration:
     max_duration: float | None
     logger: logging.Logger
     seed: Callable[[], str] = new_seed
-    _threads: Threads = field(default_factory=lambda: Threads("durabl-step"), repr=False, compare=False)
+    _processes: PerProcess[Threads] = field(
+        default_factory=lambda: PerProcess(lambda: Threads("durabl-step")), repr=False, compare=False
+    )
 
     async def __call__(self, job: DurableJob, ctx: AsyncJobContext) -> None:
         """Runs the body from its first step that is not in the journal."""
@@ -59,7 +62,7 @@ class Orchestration:
             await self._run_waiting(job, hold)
 
     async def _run_awaiting(self, job: DurableJob, hold: Hold) -> None:
-        execution = Execution(hold, AwaitingCaller(self._threads), self.step_timeout, self.seed)
+        execution = Execution(hold, AwaitingCaller(self._processes.here()), self.step_timeout, self.seed)
         scope = Scope("", None)
         octx = AsyncOrchestrationContext(execution, scope)
         body = awaiting.in_scope(execution, scope, lambda: self.body(job, octx))
@@ -75,7 +78,7 @@ class Orchestration:
         scope = Scope("", None)
         octx = OrchestrationContext(execution, scope)
         body = partial(waiting.in_scope, execution, scope, lambda: self.body(job, octx))
-        running = asyncio.create_task(settled(self._threads.run(body)), name=f"body of job {job.id}")
+        running = asyncio.create_task(settled(self._processes.here().run(body)), name=f"body of job {job.id}")
         # A thread cannot be cancelled: it is told by its signal, at its next step at the latest.
         await self._watched(execution, watchdog, running, lambda: None)
 
@@ -97,11 +100,15 @@ class Orchestration:
 
             watchdog.add(Limit(self.max_duration, late, told))
         watching = asyncio.create_task(watchdog.watch(running))
+        cancelled = False
         while not watching.done():
             try:
                 await asyncio.wait((watching,))
             except asyncio.CancelledError:  # the run was told to stop; it ends when its body has
                 cancel()
+                if cancelled:  # a loop that is being closed
+                    raise
+                cancelled = True
         if (overrun := watching.result()) is not None:
             execution.history.note(overrun)
             self.logger.warning(

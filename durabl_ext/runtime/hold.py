@@ -7,6 +7,7 @@ reaches by ``there``.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from durabl_ext.claims import Claim
 from durabl_ext.outcomes import LeaseLost, Renewed
 from durabl_ext.runtime.access import Access, Accesses
 from durabl_ext.runtime.runs import Run
-from durabl_ext.runtime.signal import RunAborted, Signal
+from durabl_ext.runtime.signal import RunAborted
 from simplequeue.threads import tell
 
 T = TypeVar("T")
@@ -94,9 +95,9 @@ class Hold:
         return RunAborted("lease-lost")
 
     async def pause(self, seconds: float) -> None:
-        """Waits; where it waits in a thread no longer than until the run is told to stop."""
+        """Waits."""
         if self.waits:
-            Signal(self.run.stop).wait(seconds)
+            threading.Event().wait(seconds)
         else:
             await asyncio.sleep(seconds)
 
