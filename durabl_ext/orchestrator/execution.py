@@ -134,7 +134,8 @@ class Execution:
         asked = Asked(
             self.job.id, seq, name, fn, args, key or f"{self.job.id}:{seq}:{name}", seconds, bool(transactional)
         )
-        return asked, record, scope.failures()
+        # A step that is there has been started before: what failed before it was kept then, or did not matter yet.
+        return asked, record, scope.failures() if record is None else ()
 
     def grouped(self, scope: Scope, branches: int) -> tuple[str, Sequence[Failed]]:
         """Takes the next place for a group of branches; gives it with what is to be kept before.
@@ -151,7 +152,9 @@ class Execution:
     async def keep_failures(self, failures: Sequence[Failed]) -> None:
         """Keeps that steps have failed, and that the body went on after that."""
         for seq, name, error in failures:
-            await self.keep(records.of_failure(seq, name, error, await self.now()))
+            stored = await self.keep(records.of_failure(seq, name, error, await self.now()))
+            if "error" not in stored:  # its commit, whose answer was lost, has arrived all the same
+                self.history.fail(error)
         self.history.check()
 
     def check(self, scope: Scope, called: str) -> None:
