@@ -56,7 +56,7 @@ def test_the_code_of_the_readme_runs_from_top_to_bottom(mongo_url: str, db: Data
     assert (again["action"], again["status"]) == ("greet", "queued")
 
 
-@pytest.mark.parametrize("guide", ["extension", "operating"])
+@pytest.mark.parametrize("guide", ["extension", "operating", "orchestration"])
 def test_the_code_of_a_guide_runs_from_top_to_bottom(mongo_url: str, db: Database[dict[str, Any]], guide: str) -> None:
     names: dict[str, Any] = {"__name__": guide}
     for block in python_blocks((ROOT / "docs" / f"{guide}.md").read_text()):
@@ -98,7 +98,7 @@ def test_the_example_of_the_extension_shows_a_retry_and_a_failure_for_good() -> 
     ]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/extension.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/extension.md", "docs/orchestration.md"])
 def test_each_guarantee_is_the_name_of_a_test(document: str) -> None:
     sentences = re.findall(r"^\* (.+)\.$", section(document, "Guarantees"), re.MULTILINE)
     assert len(sentences) >= 10

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any, assert_type
 from uuid import UUID
 
 from pymongo import AsyncMongoClient, MongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.client_session import ClientSession
 from pymongo.results import DeleteResult, UpdateResult
 
 from durabl_ext import (
     AsyncBackend,
     AsyncDummyBackend,
+    AsyncJobContext,
     AsyncJobHandle,
     AsyncJobQueue,
     AsyncMongoJobQueue,
+    AsyncOrchestrationContext,
+    AsyncOrchestrator,
+    AsyncStepContext,
     Backend,
     Claim,
     DummyBackend,
     DurableJob,
     Enqueue,
     ImmediateBackend,
+    JobContext,
     JobHandle,
     JobQueue,
+    JournalView,
     KeyBusy,
     LeaseLost,
     MongoJobQueue,
     NotFailed,
     NotFound,
+    OrchestrationContext,
+    Orchestrator,
     QueueStats,
     Renewed,
     Retried,
     Settled,
+    StepContext,
     upgrade,
 )
 from simplequeue import AsyncListener, AsyncQueue, Job, Listener, Queue, Status, create_queue
@@ -154,3 +166,65 @@ async def async_durable_queue(client: AsyncMongoClient[dict[str, Any]], own: Asy
     if handle is not None:
         assert_type(await handle.fail(ValueError()), Settled)
     assert_type(await queue.get_stats("a"), QueueStats)
+
+
+def orchestrations(queue: JobQueue, id: str) -> None:
+    orchestrator = Orchestrator(queue, logger=None)
+    Orchestrator(AsyncJobQueue(AsyncDummyBackend()))  # type: ignore[arg-type]  # an async queue
+
+    def charge(step: StepContext, user: str, cents: int) -> float:
+        assert_type(step.idempotency_key, str)
+        assert_type(step.session, ClientSession)
+        return cents / 100
+
+    @orchestrator.define("sync", step_timeout=timedelta(seconds=1), max_duration=60)
+    def body(job: DurableJob, octx: OrchestrationContext) -> None:
+        assert_type(octx.step("charge", charge, "u", 5, idempotency_key="k", timeout=2.0), float)
+        octx.step("charge", charge, "u")  # type: ignore[arg-type]  # an argument is missing
+        octx.step("charge", charge, "u", "5")  # type: ignore[arg-type]  # a number
+        assert_type(octx.all(lambda octx: 1, lambda octx: 2), list[int])
+        assert_type(octx.now(), datetime)
+        assert_type(octx.uuid("label"), str)
+        assert_type(octx.heartbeat(), Renewed | LeaseLost)
+        assert_type(octx.signal.is_set(), bool)
+
+    @orchestrator.define("async")
+    async def async_body(job: DurableJob, octx: AsyncOrchestrationContext) -> None:
+        assert_type(await octx.step("charge", charge, "u", 5, transactional=True), float)
+        assert_type(await octx.now(), datetime)
+
+    assert_type(orchestrator.inspect(id, results=True), JournalView | None)
+    assert_type(orchestrator.resume(id), Retried | KeyBusy | NotFailed | NotFound)
+
+    def handler(job: DurableJob, ctx: JobContext) -> None:
+        with ctx.transaction() as session:
+            assert_type(session, ClientSession)
+
+
+async def async_orchestrations(queue: AsyncJobQueue, id: str) -> None:
+    orchestrator = AsyncOrchestrator(queue)
+
+    async def fetch(step: AsyncStepContext, part: str) -> list[str]:
+        assert_type(step.session, AsyncClientSession)
+        assert_type(await step.signal.wait(1), bool)
+        return [part]
+
+    async def branch(octx: AsyncOrchestrationContext) -> int:
+        return await octx.step("one", lambda step: 1)
+
+    @orchestrator.define("report")
+    async def body(job: DurableJob, octx: AsyncOrchestrationContext) -> None:
+        assert_type(octx.step("fetch", fetch, "a"), asyncio.Task[list[str]])
+        assert_type(
+            await asyncio.gather(octx.step("a", fetch, "a"), octx.step("b", fetch, "b")), tuple[list[str], list[str]]
+        )
+        assert_type(await octx.all(branch, branch), list[int])
+
+    @orchestrator.define("def")  # type: ignore[type-var]  # on an async queue a body awaits
+    def sync_body(job: DurableJob, octx: OrchestrationContext) -> None: ...
+
+    assert_type(await orchestrator.inspect(id), JournalView | None)
+
+    async def handler(job: DurableJob, ctx: AsyncJobContext) -> None:
+        async with ctx.transaction() as session:
+            assert_type(session, AsyncClientSession)
