@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar, overload
+from collections.abc import Awaitable, Callable
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
 from durabl_ext.errors import OrchestrationUnsupportedError, OrchestratorTypeConflict
@@ -27,6 +27,26 @@ A = TypeVar("A", bound=AsyncBody)
 B = TypeVar("B", bound=AsyncBody | SyncBody)
 
 
+class Bounds(TypedDict, total=False):
+    """The options of ``define``. Durations are seconds, or a timedelta.
+
+    Attributes:
+        concurrency: How many run in this process at once; 1 by default.
+        poll_interval: As for ``JobQueue.process``.
+        heartbeat_interval: As for ``JobQueue.process``.
+        step_timeout: What a step may take unless it says otherwise. None, the default, means the queue's visibility
+            timeout.
+        max_duration: What one run may take. Then it is told to end, fails, and the next attempt goes on behind its last
+            step. None, the default, means without limit.
+    """
+
+    concurrency: int
+    poll_interval: Seconds | None
+    heartbeat_interval: Seconds | None
+    step_timeout: Seconds | None
+    max_duration: Seconds | None
+
+
 class Orchestrator:
     """Defines orchestrations on a ``JobQueue``: jobs that resume, after a crash, behind their last finished step.
 
@@ -46,39 +66,10 @@ class Orchestrator:
         self._definitions = _Definitions(queue, queue.backend, logger)
 
     @overload
-    def define(
-        self,
-        action: str,
-        *,
-        concurrency: int = ...,
-        poll_interval: Seconds | None = ...,
-        heartbeat_interval: Seconds | None = ...,
-        step_timeout: Seconds | None = ...,
-        max_duration: Seconds | None = ...,
-    ) -> Callable[[B], B]: ...
+    def define(self, action: str, **options: Unpack[Bounds]) -> Callable[[B], B]: ...
     @overload
-    def define(
-        self,
-        action: str,
-        body: B,
-        *,
-        concurrency: int = ...,
-        poll_interval: Seconds | None = ...,
-        heartbeat_interval: Seconds | None = ...,
-        step_timeout: Seconds | None = ...,
-        max_duration: Seconds | None = ...,
-    ) -> B: ...
-    def define(
-        self,
-        action: str,
-        body: Any = None,
-        *,
-        concurrency: int = 1,
-        poll_interval: Seconds | None = None,
-        heartbeat_interval: Seconds | None = None,
-        step_timeout: Seconds | None = None,
-        max_duration: Seconds | None = None,
-    ) -> Any:
+    def define(self, action: str, body: B, **options: Unpack[Bounds]) -> B: ...
+    def define(self, action: str, body: Any = None, **options: Unpack[Bounds]) -> Any:
         """Registers the body of an orchestration; starts nothing unless the queue is started already.
 
         The body is called with the job and an octx. It must do the same in each run up to where the last one ended:
@@ -89,25 +80,19 @@ class Orchestrator:
         Args:
             action: The action; one body for each.
             body: A function of a job and an octx, ``async def`` or ``def``. None gives a decorator.
-            concurrency: How many run in this process at once.
-            poll_interval: As for ``JobQueue.process``.
-            heartbeat_interval: As for ``JobQueue.process``.
-            step_timeout: Seconds, or a timedelta, that a step may take unless it says otherwise. None means the queue's
-                visibility timeout.
-            max_duration: Seconds, or a timedelta, that one run may take. Then it is told to end, fails, and the next
-                attempt goes on behind its last step. None means without limit.
+            options: ``concurrency``, ``poll_interval``, ``heartbeat_interval``, ``step_timeout`` and ``max_duration``,
+                as ``Bounds`` describes them.
 
         Returns:
             The body.
 
         Raises:
-            TypeError: The body is none.
+            TypeError: The body is none, or there is no such option.
             OrchestratorTypeConflict: The action is defined already, or has a processor.
             HeartbeatConfigConflict: As for ``JobQueue.process``.
             PayloadError: An option is out of its range.
         """
-        options = {"concurrency": concurrency, "poll_interval": poll_interval, "heartbeat_interval": heartbeat_interval}
-        return self._definitions.define(action, body, step_timeout, max_duration, options)
+        return self._definitions.define(action, body, **options)
 
     def inspect(self, job_id: str | UUID, *, results: bool = False) -> JournalView | None:
         """Shows how far a job is: the steps it has done, where it goes on, and its last failure.
@@ -156,42 +141,12 @@ class AsyncOrchestrator:
         self._definitions = _Definitions(queue, queue.backend, logger)
 
     @overload
-    def define(
-        self,
-        action: str,
-        *,
-        concurrency: int = ...,
-        poll_interval: Seconds | None = ...,
-        heartbeat_interval: Seconds | None = ...,
-        step_timeout: Seconds | None = ...,
-        max_duration: Seconds | None = ...,
-    ) -> Callable[[A], A]: ...
+    def define(self, action: str, **options: Unpack[Bounds]) -> Callable[[A], A]: ...
     @overload
-    def define(
-        self,
-        action: str,
-        body: A,
-        *,
-        concurrency: int = ...,
-        poll_interval: Seconds | None = ...,
-        heartbeat_interval: Seconds | None = ...,
-        step_timeout: Seconds | None = ...,
-        max_duration: Seconds | None = ...,
-    ) -> A: ...
-    def define(
-        self,
-        action: str,
-        body: Any = None,
-        *,
-        concurrency: int = 1,
-        poll_interval: Seconds | None = None,
-        heartbeat_interval: Seconds | None = None,
-        step_timeout: Seconds | None = None,
-        max_duration: Seconds | None = None,
-    ) -> Any:
+    def define(self, action: str, body: A, **options: Unpack[Bounds]) -> A: ...
+    def define(self, action: str, body: Any = None, **options: Unpack[Bounds]) -> Any:
         """Registers the body of an orchestration, as ``Orchestrator.define`` does. A ``def`` body is a TypeError."""
-        options = {"concurrency": concurrency, "poll_interval": poll_interval, "heartbeat_interval": heartbeat_interval}
-        return self._definitions.define(action, body, step_timeout, max_duration, options, only_async=True)
+        return self._definitions.define(action, body, only_async=True, **options)
 
     async def inspect(self, job_id: str | UUID, *, results: bool = False) -> JournalView | None:
         """Shows how far a job is, as ``Orchestrator.inspect`` does."""
@@ -224,17 +179,19 @@ class _Definitions:
         self,
         action: str,
         body: Any,
-        step_timeout: Seconds | None,
-        max_duration: Seconds | None,
-        options: Mapping[str, Any],
         *,
+        step_timeout: Seconds | None = None,
+        max_duration: Seconds | None = None,
         only_async: bool = False,
+        **options: Any,
     ) -> Any:
         if callable(action):
             raise TypeError(
                 f"action: expected a name such as 'restart-trial', found {action!r}; write "
                 "@orchestrator.define('restart-trial')"
             )
+        if unknown := sorted(options.keys() - Bounds.__annotations__.keys()):
+            raise TypeError(f"define has no option {unknown[0]!r}; it has {', '.join(Bounds.__annotations__)}")
         named = checked_action(action)
         lease = self._queue.visibility_timeout
         step = lease if step_timeout is None else checked_positive(step_timeout, "step_timeout")
