@@ -15,6 +15,11 @@ When it is not known whether a call was done, it may be made again. ``settle``, 
 held. What starts a run starts another; the first is given back when it turns up. ``enqueue`` without a key stores
 another job, ``log`` may double its lines. A store that cannot be reached raises its driver's error; that it refuses, or
 what became of a claim, is an answer.
+
+A claimed job carries its journal: ``job.document["durable"]["steps"]`` is what ``read_steps`` gives, so that a run that
+resumes reads nothing more. A backend without ``append_step`` runs jobs and no orchestrations. What only a backend on
+MongoDB has is ``transaction``; on any other ``ctx.transaction()`` and transactional steps are a
+``TransactionsUnsupportedError``.
 """
 
 from __future__ import annotations
