@@ -81,6 +81,13 @@ def backoff_document(backoff: Backoff) -> Document:
     return {"kind": backoff.kind, "delay": backoff.delay, "max_delay": backoff.max_delay}
 
 
+def order_of(document: Mapping[str, Any]) -> tuple[int, datetime]:
+    """What decides when a stored job runs: its priority, and when it is due; a plain job is since it was added."""
+    durable = _mapping(document.get("durable"))
+    times = (time for time in (durable.get("run_at"), document.get("created_at")) if isinstance(time, datetime))
+    return _whole(durable.get("priority"), DEFAULT_PRIORITY), next(times, FIRST_TIME)
+
+
 def durable_from(document: Mapping[str, Any]) -> DurableJob:
     """Reads a stored document.
 
@@ -91,11 +98,11 @@ def durable_from(document: Mapping[str, Any]) -> DurableJob:
     base = {field.name: getattr(job, field.name) for field in fields(Job)}
     durable = _mapping(document.get("durable"))
     dedupe = _mapping(durable.get("dedupe"))
-    times = (time for time in (durable.get("run_at"), job.created_at) if isinstance(time, datetime))
+    priority, run_at = order_of(document)
     return DurableJob(
         **base,
-        priority=_whole(durable.get("priority"), DEFAULT_PRIORITY),
-        run_at=next(times, FIRST_TIME),
+        priority=priority,
+        run_at=run_at,
         attempt=_whole(durable.get("attempt"), 0),
         max_attempts=_whole(durable.get("max_attempts"), DEFAULT_MAX_ATTEMPTS),
         backoff=_backoff(_mapping(durable.get("backoff"))),

@@ -15,7 +15,7 @@ from typing import Any
 from pymongo.errors import PyMongoError
 
 from durabl_ext.core.indexes import DUE, EXPIRED, KEY, NO_ARRAY, QUEUED_SLOT
-from durabl_ext.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DurableJob, backoff_document, durable_from
+from durabl_ext.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DurableJob, backoff_document, durable_from, order_of
 from durabl_ext.options import Backoff
 from simplequeue.job import Document
 from simplequeue.jobs import BY_ID, DUPLICATE_KEY, Jobs, Write
@@ -234,8 +234,7 @@ async def _first(jobs: Jobs, wanted: Document, limit: int) -> list[Document]:
 
 
 def _rank(job: Document) -> tuple[int, datetime, str]:
-    read = durable_from(job)
-    return read.priority, read.run_at, str(job["_id"])
+    return *order_of(job), str(job["_id"])
 
 
 def _starts(found: Sequence[Document], now: datetime, terms: Terms) -> list[Write]:
