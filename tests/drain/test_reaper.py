@@ -38,6 +38,7 @@ def test_it_sweeps_at_once_says_how_many_and_goes_on(db: Db, make: Maker) -> Non
     assert not queue.start_reaper(0.1)
     second = abandoned(db, queue)
     until(lambda: all(queue.get(id).status is Status.QUEUED for id in first + second))
+    events.wait_for("reaper-recovered", 2)  # told a moment after the jobs are stored
     assert [event.handled for event in events.all if isinstance(event, ReaperRecovered)] == [3, 1]
     queue.stop_reaper()
     third = abandoned(db, queue)
