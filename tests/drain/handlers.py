@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-BOUND = 2.5
-"""Seconds that a drain may take beyond its timeout: one for telling, one for giving back, and a busy machine."""
+BOUND = 12.0
+"""Seconds that a drain may take beyond its timeout: one for telling, one for giving back, and a busy machine. What it
+must not wait for, a handler or a server that hangs, lasts for many times as long."""
 
 
 class Held:

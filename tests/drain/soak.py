@@ -26,7 +26,7 @@ from uuid6 import uuid7
 from durabl_ext import Enqueue, FatalJobError, JobQueue
 from simplequeue.embedded import Mongod
 
-LEASE = 2.0
+LEASE = 4.0
 REAPER = 0.5
 WORKERS = 3
 ATTEMPTS = 1_000_000

@@ -20,6 +20,11 @@ from tests.watching import until
 Db = Database[dict[str, Any]]
 
 
+@pytest.fixture(autouse=True)
+def writes_have_time() -> None:
+    """Here they have the second that they have elsewhere: that a drain does not wait for longer is what is tested."""
+
+
 def short(server: Mongod) -> str:
     """How to connect without patience."""
     return server.uri + "&serverSelectionTimeoutMS=2000"
@@ -83,12 +88,14 @@ def test_a_drain_keeps_its_bound_when_the_server_is_gone(make: Maker) -> None:
 
 
 def test_a_worker_that_starts_without_a_server_says_so_or_ends_when_it_is_told_to(make: Maker) -> None:
-    with MongoClient[dict[str, Any]]("mongodb://127.0.0.1:1/", serverSelectionTimeoutMS=20_000) as client:
-        queue = make(client.nowhere, url="mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=20000")
+    asking = threading.Event()
+    hooks = Hooks(before=lambda name, number: asking.set() if name == "startup" else None)
+    with MongoClient[dict[str, Any]]("mongodb://127.0.0.1:1/", serverSelectionTimeoutMS=60_000) as client:
+        queue = make(client.nowhere, url="mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=60000", hooks=hooks)
         answers: list[bool] = []
         running = threading.Thread(target=lambda: answers.append(queue.run()))
         running.start()
-        pass_time(0.3)
+        assert asking.wait(30)
         began = time.monotonic()
         assert queue.shutdown(1) is True
         running.join(30)

@@ -119,6 +119,6 @@ def test_a_drain_does_not_wait_for_an_end_that_a_closed_client_cannot_store(
         assert held.running.wait(30)
     held.release.set()
     began = time.monotonic()
-    assert queue.shutdown(20) is True
-    assert time.monotonic() - began < 10
+    assert queue.shutdown(60) is True
+    assert time.monotonic() - began < 30
     assert f"the end of job {id} is not stored" in caplog.text

@@ -180,12 +180,12 @@ def test_an_async_handler_runs_on_a_queue_of_either_colour(db: Db, make: Maker) 
 def test_a_short_lease_survives_a_handler_of_several_leases_on_a_queue_that_was_never_started(
     db: Db, make: Maker
 ) -> None:
-    queue, recovered = make(db, visibility_timeout=0.6), []
+    queue, recovered = make(db, visibility_timeout=1.5), []
     handle = queue.claim_or_enqueue("a")
 
     def work(job: Any, ctx: Any) -> None:
         for _ in range(10):
-            assert not ctx.signal.wait(0.2)
+            assert not ctx.signal.wait(0.4)
             recovered.append(reaper.backend.recover().handled)
 
     reaper = JobQueue(db)
@@ -203,7 +203,7 @@ def test_a_run_that_lost_its_lease_says_so_and_changes_nothing(db: Db, make: Mak
         if raises:
             ctx.signal.raise_if_set()
 
-    queue = make(db, visibility_timeout=1)
+    queue = make(db, visibility_timeout=3)
     handle = queue.claim_or_enqueue("a")
     with pytest.raises(LeaseLostError) as raised:
         queue.run_claimed(handle, steal)

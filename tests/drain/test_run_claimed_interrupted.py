@@ -49,7 +49,7 @@ def test_an_interrupt_fails_the_job_and_leaves_no_heartbeats(db: Db, kind: str) 
         finally:
             cancelled.set()
 
-    queue = JobQueue(hooks.sync_backend(db), visibility_timeout=0.6)
+    queue = JobQueue(hooks.sync_backend(db), visibility_timeout=1.5)
     handle = queue.claim_or_enqueue("a", max_attempts=1)
     assert handle is not None
     earlier = signal.signal(signal.SIGUSR1, signal.default_int_handler)
@@ -69,8 +69,8 @@ def test_an_interrupt_fails_the_job_and_leaves_no_heartbeats(db: Db, kind: str) 
     )
     assert kind == "def" or cancelled.wait(30)
     beats = hooks.counts["heartbeat"]
-    threading.Event().wait(0.6)  # three times as long as between two heartbeats
-    assert hooks.counts["heartbeat"] == beats
+    threading.Event().wait(1.5)  # three times as long as between two heartbeats
+    assert hooks.counts["heartbeat"] <= beats + 1  # one may have been on its way
     assert queue.shutdown() is True
 
 

@@ -105,6 +105,7 @@ def test_a_shutdown_goes_on_when_who_waits_for_it_is_cancelled(mongo_url: str, d
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("handlers_have_time")
 def test_a_run_that_is_cancelled_drains_first(mongo_url: str, db: Db) -> None:
     async def main() -> None:
         async with AsyncMongoClient[dict[str, Any]](mongo_url) as client:
@@ -130,6 +131,13 @@ def test_a_run_that_is_cancelled_drains_first(mongo_url: str, db: Db) -> None:
 
 def test_a_shutdown_goes_on_when_who_waits_for_it_is_interrupted(db: Db) -> None:
     queue, running, release = JobQueue(db), threading.Event(), threading.Event()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        host = queue._part.host
+        until(lambda: host is not None and host.worker.draining)  # then who asked for it waits
+        signal.pthread_kill(main, signal.SIGUSR1)
 
     def hold(job: Any, ctx: Any) -> None:
         running.set()
@@ -140,11 +148,13 @@ def test_a_shutdown_goes_on_when_who_waits_for_it_is_interrupted(db: Db) -> None
     queue.enqueue("a")
     assert running.wait(30)
     earlier = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     try:
-        threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1)).start()
         with pytest.raises(KeyboardInterrupt):
             queue.shutdown(60)
     finally:
+        interrupting.join(60)
         signal.signal(signal.SIGUSR1, earlier)
     assert queue.wait_drained(0) is False
     release.set()
