@@ -65,6 +65,20 @@ def until(holds: Callable[[], Any], deadline: float = DEADLINE) -> Any:
     return truth
 
 
+def settled(value: Callable[[], Any], rest: float = 0.5, deadline: float = DEADLINE) -> Any:
+    """Waits until a value has stayed the same for so many seconds, and gives it: what was on its way has arrived."""
+    since, last = time.monotonic(), value()
+
+    def rests() -> bool:
+        nonlocal since, last
+        if (now := value()) != last:
+            since, last = time.monotonic(), now
+        return time.monotonic() - since >= rest
+
+    until(rests, deadline)
+    return last
+
+
 def ended(collection: Any, ids: list[str]) -> Callable[[], bool]:
     """Whether all of these jobs have ended."""
     return lambda: bool(

@@ -52,6 +52,13 @@ class Front:
         return id
 
 
+def waiting_ends(front: Front) -> int:
+    """How many runs have ended and wait for the write of their end, beside those that are being written."""
+    part: Any = front.queue._part
+    worker = part.worker if front.is_async else part.host.worker
+    return len(worker.engine._committer._waiting)
+
+
 class Calls:
     """Makes backends that call ``before`` with the name of each call and which of that name it is.
 

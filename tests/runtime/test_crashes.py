@@ -75,7 +75,8 @@ def test_the_key_of_a_killed_holder_is_runnable_again_within_lease_interval_and_
         killed_at = time.monotonic()
         holder.send_signal(signal.SIGKILL)
         (again,) = seen.wait_for(1)
-    assert time.monotonic() - killed_at < 1 + 0.2 + 0.3 + 0.5  # the last is for a busy machine
+    # The last is for a busy machine: reapers come once a minute and leases last five, unless told otherwise.
+    assert time.monotonic() - killed_at < 1 + 0.2 + 0.3 + 15
     assert (again.id, again.attempt) == (id, 2)
     assert again.error["name"] == "Stalled"
     until(ended(db.job, [id]))

@@ -9,7 +9,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
-from tests.runtime.conftest import Calls, Opener, Runs, Told
+from tests.runtime.conftest import Calls, Opener, Runs, Told, waiting_ends
 from tests.watching import ended, until
 
 DB = Database[dict[str, Any]]
@@ -43,7 +43,7 @@ def test_an_end_that_cannot_be_stored_for_a_lease_is_given_up_and_the_job_is_rec
             raise GONE
 
     calls.before = before
-    queue = open_queue(calls, visibility_timeout=0.6, on_job_event=told)
+    queue = open_queue(calls, visibility_timeout=1.5, on_job_event=told)
     seen = Runs()
     queue.process("a", seen)
     id = queue.add(backoff="fixed", backoff_delay=0)
@@ -77,7 +77,8 @@ def test_ends_that_come_while_one_is_written_go_together(db: DB, open_queue: Ope
     until(lambda: calls.counts["settle"])
     ids = [queue.add("many") for _ in range(20)]
     together.wait(60)
-    threading.Timer(0.3, go_on.set).start()  # by then all of them have ended
+    until(lambda: waiting_ends(queue) == 20)
+    go_on.set()
     until(ended(db.job, [first, *ids]))
     assert calls.batches == [1, 20]
 
@@ -95,6 +96,7 @@ def test_an_end_that_is_refused_does_not_hold_up_those_beside_it(
 
     def spoils(job: Any, ctx: Any) -> None:
         if job.action == "many":
+            until(lambda: bad)
             if job.id == bad[0]:  # a document that refuses every write of its end
                 db.command({"collMod": "job", "validator": {"$or": [{"_id": {"$ne": job.id}}, {"status": "running"}]}})
             together.wait(60)
@@ -105,10 +107,11 @@ def test_an_end_that_is_refused_does_not_hold_up_those_beside_it(
     queue.start(reaper=False)
     first = queue.add("first")
     until(lambda: calls.counts["settle"])
-    bad.append(queue.add("many", delay=0.1))
+    bad.append(queue.add("many"))
     ids = [queue.add("many") for _ in range(4)]
     together.wait(60)
-    threading.Timer(0.3, go_on.set).start()  # by then all of them have ended
+    until(lambda: waiting_ends(queue) == 5)
+    go_on.set()
     until(ended(db.job, [first, *ids]))
     until(lambda: f"the end of job {bad[0]} could not be stored" in caplog.text)
     assert not any(f"the end of job {id} could not be stored" in caplog.text for id in ids)

@@ -89,8 +89,9 @@ def test_heartbeats_that_fail_twice_cost_two_warnings_and_no_lease(
 ) -> None:
     calls, told = Calls(), Told()
     calls.fail("heartbeat", GONE, first=0, times=2)
-    queue = open_queue(calls, visibility_timeout=1, on_job_event=told)
-    queue.process("a", lambda job, ctx: until(lambda: ctx.signal.is_set() or calls.counts["heartbeat"] >= 6))
+    queue = open_queue(calls, visibility_timeout=3, on_job_event=told)
+    # Two that fail, and with those that do not it outlives its lease.
+    queue.process("a", lambda job, ctx: until(lambda: ctx.signal.is_set() or calls.counts["heartbeat"] >= 5))
     id = queue.add()
     queue.start(reaper=False)
     until(ended(db.job, [id]))
@@ -107,8 +108,9 @@ def test_a_heartbeat_that_hangs_is_given_up_in_time_for_another(db: DB, open_que
             done.wait(60)
 
     calls.before = before
-    queue = open_queue(calls, visibility_timeout=1.5, on_job_event=told)
-    queue.process("a", lambda job, ctx: ctx.signal.wait(3))  # two leases
+    queue = open_queue(calls, visibility_timeout=3, on_job_event=told)
+    # The one that hangs is given up after another 0.4 s, so that there is time for more even on a busy machine.
+    queue.process("a", lambda job, ctx: ctx.signal.wait(4), heartbeat_interval=0.4)  # longer than a lease
     id = queue.add()
     queue.start(reaper=False)
     until(ended(db.job, [id]))
@@ -130,7 +132,7 @@ def test_a_handler_whose_heartbeats_fail_for_a_lease_is_told_and_its_end_is_not_
             raise GONE
 
     calls.before = before
-    queue = open_queue(calls, visibility_timeout=1, on_job_event=told)
+    queue = open_queue(calls, visibility_timeout=2, on_job_event=told)
     seen = Runs(lambda job, ctx: ctx.signal.wait(60))
     other = Runs()
     queue.process("held", seen)
@@ -211,12 +213,14 @@ def test_a_run_that_ends_after_its_job_was_taken_away_changes_nothing_and_says_s
 
 def test_an_async_handler_is_cancelled_when_its_lease_is_lost_and_may_say_why(db: DB, open_queue: Opener) -> None:
     reasons: list[Any] = []
+    waiting = threading.Event()
 
     async def waits(job: Any, ctx: Any) -> None:
         assert not ctx.signal.is_set()
         assert ctx.signal.reason is None
         assert not await ctx.signal.wait(0.01)
         ctx.signal.raise_if_set()
+        waiting.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -232,7 +236,7 @@ def test_an_async_handler_is_cancelled_when_its_lease_is_lost_and_may_say_why(db
     queue.process("a", waits, heartbeat_interval=0.2)
     id = queue.add(backoff="fixed", backoff_delay=60)
     queue.start(reaper=False)
-    until(lambda: db.job.find_one({"_id": id, "status": "running"}))
+    assert waiting.wait(60)
     after = take_away(db, id)
     until(lambda: len(reasons) == 2)
     assert reasons[0] == "lease-lost"
@@ -245,11 +249,13 @@ def test_a_sync_handler_asks_its_signal_and_a_catch_all_does_not_swallow_what_it
     db: DB, open_queue: Opener
 ) -> None:
     raised: list[BaseException] = []
+    waiting = threading.Event()
 
     def waits(job: Any, ctx: Any) -> None:
         assert not ctx.signal.is_set()
         assert not ctx.signal.wait(0.01)
         ctx.signal.raise_if_set()
+        waiting.set()
         try:
             assert ctx.signal.wait()
             try:
@@ -264,7 +270,7 @@ def test_a_sync_handler_asks_its_signal_and_a_catch_all_does_not_swallow_what_it
     queue.process("a", waits, heartbeat_interval=0.2)
     id = queue.add(backoff="fixed", backoff_delay=60)
     queue.start(reaper=False)
-    until(lambda: db.job.find_one({"_id": id, "status": "running"}))
+    assert waiting.wait(60)
     after = take_away(db, id)
     until(lambda: raised)
     assert isinstance(raised[0], RunAborted)

@@ -11,7 +11,7 @@ from pymongo.database import Database
 from durabl_ext import Enqueue
 from simplequeue import create_queue
 from tests.runtime.conftest import Calls, Front, Opener, Runs
-from tests.watching import ended, until
+from tests.watching import ended, settled, until
 
 DB = Database[dict[str, Any]]
 
@@ -53,7 +53,7 @@ def test_jobs_of_an_action_without_a_handler_wait_untouched_and_wake_and_hold_up
     ids = [queue.add() for _ in range(20)]
     until(ended(db.job, ids))
     until(lambda: calls.counts["next_due"])
-    looks = calls.counts["claim"]
+    looks = settled(lambda: calls.counts["claim"])  # after what the stream says of those twenty
     for _ in range(50):
         producer.add("unknown")
     ids.append(producer.add())  # what the stream says of it comes after all of those
@@ -103,12 +103,19 @@ def test_the_backlog_of_one_action_does_not_keep_the_slots_of_others_empty(db: D
 
 
 def test_workers_that_want_the_same_jobs_share_a_backlog_until_it_is_done(db: DB, open_queue: Opener) -> None:
-    seen = [Runs(lambda job, ctx: time.sleep(0.002)) for _ in range(4)]
+    all_work = threading.Event()
+
+    def work(job: Any, ctx: Any) -> None:
+        all_work.wait(60)
+        time.sleep(0.002)
+
+    seen = [Runs(work) for _ in range(4)]
     ids = add_many(open_queue(), 600)
     for runs in seen:
         worker = open_queue()
         worker.process("a", runs, concurrency=2)
         worker.start(reaper=False)
+    all_work.set()
     until(ended(db.job, ids))
     assert sorted(id for runs in seen for id in runs.ids) == sorted(ids)
     assert min(len(runs.ids) for runs in seen) >= 60
@@ -162,6 +169,7 @@ def test_a_worker_with_nothing_to_do_but_a_full_slot_is_idle(db: DB, open_queue:
     add_many(queue, 2)  # they wait behind it
     queue.add("b")
     seen.wait_for(2)
+    settled(calls.counts.total)  # it has seen that it can do no more
     cpu, counts = time.process_time(), calls.counts.total()
     threading.Event().wait(1)  # the time in which nothing is to happen
     assert time.process_time() - cpu < 0.3
