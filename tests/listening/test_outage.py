@@ -77,7 +77,7 @@ def test_stop_keeps_its_bound_while_the_server_is_away(server: Mongod, own_db: D
         seen.wait_for_ends(1)
         began = time.monotonic()
         assert listener.stop(2) is False
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 20  # for ever, if it waited for the server
     # The write that was under way when the server froze reaches it after all.
     until(ended(own_db.job, seen.ids))
 

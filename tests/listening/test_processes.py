@@ -217,4 +217,4 @@ def test_create_queue_refuses_a_client_and_a_collection_and_sends_nothing_for_a_
             with pytest.raises(TypeError, match=r"client\['name'\]"):
                 create_queue(wrong)  # type: ignore[call-overload]  # on purpose
         assert create_queue(nowhere.test, collection="other") is not None
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20

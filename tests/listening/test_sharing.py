@@ -17,9 +17,10 @@ def test_a_backlog_is_shared_and_never_taken_whole(db: Database[dict[str, Any]])
     queue = create_queue(db)
     ids = [job.id for job in queue.add_many([("a", None)] * 2_000)]
     most_running: Counter[int] = Counter()
-    before = threading.active_count()
+    before, both = threading.active_count(), threading.Event()
 
     def watch(job: Job) -> None:
+        both.wait(60)
         most_running[db.job.count_documents({"status": "running"})] += 1
 
     one, two = Recorder(watch), Recorder(watch)
@@ -27,6 +28,7 @@ def test_a_backlog_is_shared_and_never_taken_whole(db: Database[dict[str, Any]])
         one.wait_for(1)
         # Eight slots, and each listener's loop, its change stream, its look, its closing and a spare.
         assert threading.active_count() - before <= 8 + 2 * 5
+        both.set()
         until(ended(db.job, ids))
     assert max(most_running) <= 8
     assert one.most_at_once <= 4
@@ -47,7 +49,8 @@ def test_each_job_is_run_by_exactly_one_listener(db: Database[dict[str, Any]]) -
 
 def test_a_cancel_and_a_claim_have_one_winner_in_500_races(db: Database[dict[str, Any]]) -> None:
     queue = create_queue(db)
-    seen = Recorder()
+    go = threading.Event()
+    seen = Recorder(lambda job: go.wait(60))
     jobs = queue.add_many([("a", None)] * 500)
     barrier = threading.Barrier(5)
 
@@ -57,8 +60,10 @@ def test_a_cancel_and_a_claim_have_one_winner_in_500_races(db: Database[dict[str
 
     with ThreadPoolExecutor(4) as pool:
         cancelling = [pool.submit(cancel, jobs[start::4]) for start in range(4)]
-        barrier.wait(60)
         with queue.listen(seen, concurrency=8):
+            seen.wait_for(8)  # the listener is at work before the race is on, and held until it is
+            barrier.wait(60)
+            go.set()
             cancelled = [id for part in cancelling for id in part.result()]
             until(ended(db.job, [job.id for job in jobs]))
     assert sorted(cancelled + seen.ids) == sorted(job.id for job in jobs)

@@ -17,6 +17,7 @@ from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
 from simplequeue import Job, Listener, PayloadError, Status, create_queue
+from simplequeue import listener as module
 from simplequeue.collection import CollectionJobs
 from simplequeue.jobs import blocking
 from simplequeue.queue import Queue
@@ -59,7 +60,10 @@ def test_many_threads_may_stop_one_listener_at_once(db: Database[dict[str, Any]]
     assert answers == [True] * 16
 
 
-def test_an_idle_listener_stops_at_once_and_says_so(db: Database[dict[str, Any]]) -> None:
+def test_an_idle_listener_stops_at_once_and_says_so(
+    db: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOMENT", 30.0)  # that in which it says so, on a busy machine
     assert create_queue(db).listen(lambda job: None).stop(0) is True
     assert create_queue(db).listen(lambda job: None).stop(timedelta(seconds=5)) is True
 
@@ -97,18 +101,25 @@ def test_who_waits_goes_on_when_the_stop_was_interrupted(db: Database[dict[str, 
     queue, release = create_queue(db), threading.Event()
     seen = Recorder(lambda job: release.wait(60))
     queue.add("a")
-    listener = queue.listen(seen)
+    listening = queue.listen(seen)
     seen.wait_for(1)
+
+    def interrupt() -> None:
+        until(lambda: not listening._listening._accepting)  # then who stops it waits
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    interrupting = threading.Thread(target=interrupt)
     earlier = signal.signal(signal.SIGUSR1, signal.default_int_handler)
     try:
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        interrupting.start()
         with pytest.raises(KeyboardInterrupt):
-            listener.stop()
+            listening.stop()
     finally:
+        interrupting.join(60)
         signal.signal(signal.SIGUSR1, earlier)
-    assert listener.wait(10)
+    assert listening.wait(30)
     release.set()
-    assert listener.stop(30)
+    assert listening.stop(30)
 
 
 def test_an_interrupt_in_listen_leaves_nothing_at_work(
@@ -209,7 +220,7 @@ def test_a_stream_is_opened_again_whatever_went_wrong(db: Database[dict[str, Any
             db.job.drop()
         job = queue.add("a")
         until(ended(db.job, [job.id]))
-        until(lambda: NoThreadAtFirst.opened == 3)
+        until(lambda: NoThreadAtFirst.opened >= 3)  # once more where the dropped collection ended the third
 
 
 def test_while_no_stream_can_be_had_jobs_are_looked_for_all_the_same(
