@@ -9,12 +9,17 @@ from typing import Any
 
 import mongomock
 import pytest
+from hypothesis import HealthCheck, settings
 from pymongo import MongoClient
 from pymongo.database import Database
 from uuid6 import uuid7
 
 from simplequeue.embedded import Mongod, MongodUnavailable
 from tests.cells import CELLS, Cell
+
+# On a busy machine any example may take its time. What else the profile says, as in CI, is kept.
+settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from simplequeue.embedded import Mongod
 from tests.commands.processes import Running, running
 from tests.watching import until
 
-SLACK = 10.0
+SLACK = 15.0
 """Seconds that a process may take to end beyond its timeout. It takes less than one; a hung one would take for ever."""
 
 APP = """

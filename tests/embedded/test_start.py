@@ -16,6 +16,7 @@ from pymongo.errors import ConnectionFailure
 from simplequeue.embedded import Mongod, mongod
 from simplequeue.embedded.folder import free_port
 from tests.embedded.processes import watch
+from tests.watching import until
 
 
 def test_the_client_writes_with_majority_at_once() -> None:
@@ -139,7 +140,7 @@ def test_nothing_is_left_open() -> None:
     with mongod() as client:
         client.test.things.insert_one({})
     gc.collect()
-    assert _open_files() <= before
+    until(lambda: _open_files() <= before)  # a connection of another client may be open for a moment
 
 
 def _open_files() -> int:
