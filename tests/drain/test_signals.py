@@ -78,8 +78,8 @@ def test_an_async_worker_ends_at_whatever_moment_the_signal_comes(mongo_url: str
                 queue.process("a", lambda job, ctx: None, concurrency=4)
                 for _ in range(5):
                     await queue.enqueue("a")
-                sender = send_later(chance.uniform(0.001, 0.06), *random_signals(chance))
-                uninstall = queue.install_signal_handlers(timeout=60)
+                uninstall = queue.install_signal_handlers(timeout=60)  # first: it would end this process otherwise
+                sender = send_later(chance.uniform(0, 0.06), *random_signals(chance))
                 running = asyncio.create_task(queue.run(timeout=60, reaper=False))
                 try:
                     await asyncio.wait_for(queue.wait_drained(), 30)
