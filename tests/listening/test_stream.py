@@ -61,8 +61,8 @@ def test_a_resume_position_that_the_server_has_forgotten_is_dropped(
     queue, seen = hooks.sync_queue(own_db), Recorder()
     with fail_command(["getMore"], times, errorCode=286) as failed, queue.listen(seen, poll_interval=LONG_POLL):
         ids = [queue.add("a").id for _ in range(20)]
-        until(lambda: failed() == times)
-        until(lambda: hooks.counts["watch"] == times + 1)
+        until(lambda: failed() >= times)
+        until(lambda: hooks.counts["watch"] >= times + 1)
         ids += [queue.add("a").id for _ in range(20)]
         until(ended(own_db.job, ids))
     assert sorted(seen.ids) == sorted(ids)
@@ -141,6 +141,8 @@ def test_a_client_whose_calls_may_take_half_a_second_keeps_its_stream(
     db: Database[dict[str, Any]], mongo_url: str, open_cell: Any, option: str
 ) -> None:
     reads, url = Reads(), f"{mongo_url}&{option}=500"
+    with create_queue(db).listen(Recorder()):
+        pass  # makes the index, which may take longer
     with MongoClient[dict[str, Any]](url, event_listeners=[reads]) as client:
         monitored = partial(AsyncMongoClient, event_listeners=[reads])
         with (
