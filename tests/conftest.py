@@ -14,8 +14,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from uuid6 import uuid7
 
-from simplequeue.embedded import Mongod, MongodUnavailable
+from simplequeue.embedded import MongodUnavailable
 from tests.cells import CELLS, Cell
+from tests.servers import QuickMongod
 
 # On a busy machine any example may take its time. What else the profile says, as in CI, is kept.
 settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,7 +29,7 @@ def mongo_url() -> Iterator[str]:
     if given := os.environ.get("TEST_MONGO_URL"):
         yield given
     else:
-        server = Mongod(arguments=["--setParameter", "enableTestCommands=1"])
+        server = QuickMongod()
         with ExitStack() as stack:
             try:
                 stack.enter_context(server)

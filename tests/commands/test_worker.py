@@ -18,6 +18,7 @@ from pymongo import MongoClient
 from simplequeue import Queue, create_queue
 from simplequeue.embedded import Mongod
 from tests.commands.processes import Running, running
+from tests.servers import QuickMongod
 from tests.watching import until
 
 SLACK = 15.0
@@ -286,7 +287,7 @@ def test_an_application_that_set_up_its_logging_gets_failed_jobs_there(start: St
 @pytest.fixture
 def own_server() -> Iterator[tuple[Mongod, MongoClient[dict[str, Any]]]]:
     """A server that a test may freeze."""
-    server = Mongod()
+    server = QuickMongod()
     with server as client:
         yield server, client
         with suppress(ProcessLookupError):

@@ -12,6 +12,7 @@ from pymongo.database import Database
 from uuid6 import uuid7
 
 from simplequeue.embedded import Mongod
+from tests.servers import QuickMongod
 
 FailCommand = Callable[..., AbstractContextManager[Callable[[], int]]]
 
@@ -19,7 +20,7 @@ FailCommand = Callable[..., AbstractContextManager[Callable[[], int]]]
 @pytest.fixture(scope="module")
 def server() -> Iterator[Mongod]:
     """A replica set of one member that no other module shares."""
-    started = Mongod(arguments=["--setParameter", "enableTestCommands=1"])
+    started = QuickMongod()
     with started:
         yield started
 
