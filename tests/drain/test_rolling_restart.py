@@ -18,7 +18,8 @@ from tests.drain.rolling import HEEDS, IGNORES
 from tests.watching import until
 
 Db = Database[dict[str, Any]]
-JOBS, KEYS = 2_000, 100
+JOBS, KEYS = 1_000, 100
+RESTARTS = 8
 
 
 def started(kind: str, url: str, db: Db) -> subprocess.Popen[str]:
@@ -47,15 +48,15 @@ def test_a_rolling_restart_runs_no_key_twice_at_once_and_loses_nothing(mongo_url
 
     def produce() -> None:
         turn = 0
-        while len(stored) < JOBS and not over.is_set():
+        while (len(stored) < JOBS or restarts < RESTARTS) and not over.is_set():  # a fast machine stores more
             turn += 1
             takes = 0.3 if turn % 10 == 0 else 0.005
             jobs = [Enqueue("a", {"takes": takes}, dedupe_key=key, dedupe_scope=scope) for scope, key in keys]  # type: ignore[arg-type]  # a text
             stored.extend(id for id in queue.enqueue_many(jobs) if id is not None)
 
+    restarts = 0
     producer = threading.Thread(target=produce)
     producer.start()
-    restarts = 0
     try:
         while producer.is_alive() or db.job.count_documents({"status": {"$in": ["queued", "running"]}}):
             if producer.is_alive():
@@ -71,7 +72,7 @@ def test_a_rolling_restart_runs_no_key_twice_at_once_and_loses_nothing(mongo_url
         for worker in workers:
             worker.kill()
             worker.communicate()
-    assert restarts >= 4
+    assert restarts >= RESTARTS
     assert db.doubles.count_documents({}) == 0
     assert len(stored) == db.job.count_documents({}) >= JOBS
     done = Counter(one["job"] for one in db.done.find())
