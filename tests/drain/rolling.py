@@ -11,11 +11,16 @@ from pymongo import MongoClient
 
 from durabl_ext import JobQueue
 from durabl_ext.errors import QueueShutdownError
+from durabl_ext.runtime import worker
 
 HEEDS, IGNORES = "heeds", "ignores"
 
 
 def main(kind: str, url: str, name: str) -> None:
+    # What is given back is looked at, and who heeds the signal has ended, however long a busy machine takes for it.
+    worker.RELEASE = 30.0
+    if kind == HEEDS:
+        worker.YIELD = 30.0
     db = MongoClient[dict[str, Any]](url)[name]
     queue = JobQueue(db, visibility_timeout=30)
 

@@ -11,6 +11,7 @@ import pytest
 from pymongo.database import Database
 
 from durabl_ext import DummyBackend, FatalJobError, JobQueue, PayloadError
+from durabl_ext.runtime import worker
 from durabl_ext.runtime.processors import HeartbeatConfigConflict
 from tests.runtime.conftest import Front, Opener, Runs
 from tests.watching import ended, until
@@ -223,7 +224,9 @@ def test_a_failed_attempt_is_tried_again_with_its_error_on_the_job_meanwhile(db:
     assert (job.status, job.attempt, job.error) == ("completed", 3, None)
 
 
-def test_releases_spend_no_attempt_and_failures_do(db: DB, open_queue: Opener) -> None:
+def test_releases_spend_no_attempt_and_failures_do(db: DB, open_queue: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "YIELD", 30.0)  # those that are told end by themselves, on a busy machine too
+
     def shows(job: Any, ctx: Any) -> None:
         if job.attempt <= 2:
             raise ValueError("not yet")
