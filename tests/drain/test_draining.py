@@ -12,6 +12,7 @@ import pytest
 from pymongo.database import Database
 
 from durabl_ext import FatalJobError
+from durabl_ext.runtime import engine
 from simplequeue import Status
 from tests.drain.handlers import BOUND, Held, fail, raise_if_set
 from tests.drain.queues import Events, Hooks, Maker
@@ -132,7 +133,10 @@ def test_a_handler_that_ignores_its_signal_is_released_last_and_later_and_change
     assert queue.shutdown() is False
 
 
-def test_an_orphan_that_ends_while_the_next_run_is_on_harms_it_not(db: Db, make: Maker) -> None:
+def test_an_orphan_that_ends_while_the_next_run_is_on_harms_it_not(
+    db: Db, make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "ORPHAN_DELAY", timedelta(seconds=0.2))  # not to be waited for here
     orphan, held = Held(), Held()
     queue = make(db)
     queue.process("a", orphan)
