@@ -67,6 +67,16 @@ def test_the_code_of_a_guide_runs_from_top_to_bottom(mongo_url: str, db: Databas
     assert db.job.count_documents({}) > 0
 
 
+@pytest.mark.parametrize("document", ["README.md", *GUIDES])
+def test_the_lint_finds_nothing_in_the_code_of_the_documentation(tmp_path: Path, document: str) -> None:
+    code = tmp_path / "guide.py"
+    code.write_text("\n".join(python_blocks((ROOT / document).read_text())))
+    linted = subprocess.run(
+        [sys.executable, "-m", "durabl_ext.lint", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (linted.stdout, linted.returncode) == ("", 0), linted.stderr
+
+
 def test_the_quickstart_runs_and_shows_how_its_jobs_ended() -> None:
     program = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "quickstart.py")],
