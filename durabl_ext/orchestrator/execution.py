@@ -5,6 +5,7 @@ Written once, as coroutines. Those of a ``def`` body never suspend; ``Caller`` i
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 import uuid
@@ -101,7 +102,11 @@ class Execution:
         self.step_timeout = step_timeout
         self._caller = caller
         self._seed = seed
-        hold.run.stop.when_set(lambda: self.stop.set(hold.run.stop.reason or "shutdown"))
+        hold.run.stop.when_set(self.stopped)
+
+    def stopped(self) -> None:
+        """Tells the body that its run is to end; before it is cancelled, since it may swallow that and go on."""
+        self.stop.set(self.hold.run.stop.reason or "shutdown")
 
     def asked(
         self,
@@ -176,6 +181,10 @@ class Execution:
             await self.keep_failures(failures)
             stored = await (self._transacted(asked) if asked.transactional else self._performed(asked))
             return stored["result"]
+        except asyncio.CancelledError:
+            if self.stop.reason is not None:  # a body that swallows it must not end as if the step had been done
+                self.history.note(RunAborted(self.stop.reason))
+            raise
         except Exception as error:
             scope.failed.append((asked.seq, asked.name, error))
             if isinstance(error, JournalTooLarge | NonSerializableStepResult):

@@ -105,6 +105,7 @@ class Orchestration:
             try:
                 await asyncio.wait((watching,))
             except asyncio.CancelledError:  # the run was told to stop; it ends when its body has
+                execution.stopped()
                 cancel()
                 if cancelled:  # a loop that is being closed
                     raise

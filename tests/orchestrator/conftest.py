@@ -1,4 +1,4 @@
-"""Orchestrations of every kind behind one face: ``def`` and ``async def`` bodies on a JobQueue, and on an AsyncJobQueue."""
+"""Orchestrations of every kind behind one face: ``def`` and ``async def`` bodies, queues of both colours."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from pymongo.database import Database
 
 from durabl_ext import AsyncOrchestrator, DurableJob, JournalView, Orchestrator, Retried
+from tests.listening.conftest import fail_command, own_db, server
 from tests.orchestrator.bodies import AnyBody, as_async, as_def
 from tests.orchestrator.programs import FLAVOURS
-from tests.runtime.conftest import Front, Opener, Told, fail_command, own_db, server
+from tests.runtime.conftest import Front, Opener, Told
 from tests.watching import until
 
 __all__ = ["fail_command", "own_db", "server"]
@@ -137,7 +138,7 @@ def def_bench(db: DB, mongo_url: str) -> Iterator[Bench]:
     opener.close()
 
 
-class Crash(Exception):
+class Crash(Exception):  # noqa: N818  # it stands for one
     """Ends a run, as far as its journal goes, as the death of its process would."""
 
 
