@@ -94,6 +94,7 @@ class CollectionJobs:
         self._collection = self._prepared(collection)
         self._call = call
         self._ensured: set[str] = set()
+        self._transactions = False
         self._clock = ServerClock(self._server_time)
 
     @property
@@ -126,10 +127,16 @@ class CollectionJobs:
         """Makes a call on one of those sessions, as those on the collection are made."""
         return await self._call(make)
 
+    async def kill_session(self, session: Session) -> None:
+        """Has the server end what goes on in a session, a transaction first of all."""
+        await self._call(lambda: self._collection.database.command("killSessions", [session.session_id]))
+
     async def has_transactions(self) -> bool:
-        """Whether the server has transactions, which need a replica set."""
-        hello = await self._hello()
-        return "setName" in hello or hello.get("msg") == "isdbgrid"
+        """Whether the server has transactions, which need a replica set; one that has them is asked once."""
+        if not self._transactions:
+            hello = await self._hello()
+            self._transactions = "setName" in hello or hello.get("msg") == "isdbgrid"
+        return self._transactions
 
     async def now(self) -> datetime:
         return await self._clock.now()

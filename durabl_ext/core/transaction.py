@@ -8,6 +8,7 @@ a claim that was lost can commit nothing, and one that commits has not been lost
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import PyMongoError
@@ -78,10 +79,11 @@ class Transaction:
         if lines:
             await log(self._jobs, self._id, self._token, lines, self._limits, self.session)
 
-    async def complete(self, settlement: Settlement) -> None:
-        """Ends the job as completed."""
+    async def complete(self, settlement: Settlement) -> bool:
+        """Ends the job as completed; False when the transaction itself has made it something else than a run."""
         self._shown_by = {"_id": self._id, "status": COMPLETE.target.value, "durable.token": self._token}
-        await self._jobs.update_one(*completion(settlement, await self._jobs.now()), session=self.session)
+        result = await self._jobs.update_one(*completion(settlement, await self._jobs.now()), session=self.session)
+        return bool(result.matched_count)
 
     async def commit(self) -> None:
         """Makes everything last.
@@ -89,16 +91,24 @@ class Transaction:
         Raises:
             PyMongoError: It has not committed; or nobody can say, since the server is away.
         """
-        for _ in range(COMMITS):
-            try:
-                await self._jobs.call(self.session.commit_transaction)
-                return
-            except PyMongoError as error:
-                if not error.has_error_label(UNKNOWN):
-                    raise
-                trouble = error
-        if not await self._jobs.find(self._shown_by, fields=("_id",), limit=1, majority=True):
-            raise trouble
+        try:
+            for left in reversed(range(COMMITS)):
+                try:
+                    await self._jobs.call(self.session.commit_transaction)
+                    return
+                except PyMongoError as error:
+                    if not left or not error.has_error_label(UNKNOWN):
+                        raise
+        except PyMongoError as error:
+            if not error.has_error_label(UNKNOWN):
+                raise
+            await self._kill()
+            # In the session: after its commit, which otherwise the majority may not have yet.
+            if not await self._jobs.find(self._shown_by, fields=("_id",), limit=1, majority=True, session=self.session):
+                raise
+        except BaseException:  # Ctrl-C, say: the server may not have been asked yet
+            await self._kill()
+            raise
 
     async def abort(self) -> None:
         """Undoes everything."""
@@ -108,6 +118,15 @@ class Transaction:
     async def close(self) -> None:
         """Gives up the session, and undoes what was not committed."""
         await self._jobs.call(self.session.end_session)
+
+    async def _kill(self) -> None:
+        """Ends it on the server, where a commit that came to nothing has left it open.
+
+        The driver takes it for committed and would not abort it. The server would keep it for up to 90 seconds (tried),
+        in which the ends of all runs of the process that are written together with this one's wait.
+        """
+        with suppress(PyMongoError):
+            await self._jobs.kill_session(self.session)
 
     def _run(self) -> Document:
         return {"_id": self._id, "status": COMPLETE.source.value, "durable.token": self._token}

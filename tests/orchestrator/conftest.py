@@ -13,7 +13,8 @@ from durabl_ext import AsyncOrchestrator, DurableJob, JournalView, Orchestrator,
 from tests.listening.conftest import fail_command, own_db, server
 from tests.orchestrator.bodies import AnyBody, as_async, as_def
 from tests.orchestrator.programs import FLAVOURS
-from tests.runtime.conftest import Front, Opener, Told
+from tests.runtime.conftest import Opener, Told
+from tests.runtime.fronts import Front
 from tests.watching import until
 
 __all__ = ["fail_command", "own_db", "server"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,47 +15,12 @@ from pymongo.database import Database
 from durabl_ext import AsyncJobQueue, AsyncMongoJobQueue, JobQueue, MongoJobQueue
 from simplequeue.threads import LoopThread
 from tests.listening.conftest import fail_command, own_db, server  # noqa: F401  # fixtures
+from tests.runtime.fronts import Front
+from tests.runtime.ways import own_way, way  # noqa: F401  # fixtures
 from tests.watching import DEADLINE
 
 POLL_NEVER = 600.0
 """Seconds; no test lives to see such a poll."""
-
-
-class Front:
-    """A queue with a sync face: what is awaitable is awaited on its loop."""
-
-    def __init__(self, queue: JobQueue | AsyncJobQueue, loop: LoopThread | None) -> None:
-        self.queue = queue
-        self.is_async = loop is not None
-        self._loop = loop
-
-    def __getattr__(self, name: str) -> Any:
-        member = getattr(self.queue, name)
-        if self._loop is None or not callable(member):
-            return member
-        loop = self._loop
-
-        def call(*args: Any, **options: Any) -> Any:
-            async def on_the_loop() -> Any:
-                result = member(*args, **options)
-                return await result if inspect.isawaitable(result) else result
-
-            return loop.call(on_the_loop())
-
-        return call
-
-    def add(self, action: str = "a", data: Any = None, **options: Any) -> str:
-        """Enqueues a job that is not refused."""
-        id = self.enqueue(action, data, **options)
-        assert isinstance(id, str)
-        return id
-
-
-def waiting_ends(front: Front) -> int:
-    """How many runs have ended and wait for the write of their end, beside those that are being written."""
-    part: Any = front.queue._part
-    worker = part.worker if front.is_async else part.host.worker
-    return len(worker.engine._committer._waiting)
 
 
 class Calls:

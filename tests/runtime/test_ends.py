@@ -9,7 +9,8 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 
-from tests.runtime.conftest import Calls, Opener, Runs, Told, waiting_ends
+from tests.runtime.conftest import Calls, Opener, Runs, Told
+from tests.runtime.fronts import waiting_ends
 from tests.watching import ended, until
 
 DB = Database[dict[str, Any]]

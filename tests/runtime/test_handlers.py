@@ -13,7 +13,8 @@ from pymongo.database import Database
 from durabl_ext import DummyBackend, FatalJobError, JobQueue, PayloadError
 from durabl_ext.runtime import worker
 from durabl_ext.runtime.processors import HeartbeatConfigConflict
-from tests.runtime.conftest import Front, Opener, Runs
+from tests.runtime.conftest import Opener, Runs
+from tests.runtime.fronts import Front
 from tests.watching import ended, until
 
 DB = Database[dict[str, Any]]

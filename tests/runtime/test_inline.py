@@ -18,7 +18,8 @@ from durabl_ext import (
     JobQueue,
 )
 from simplequeue.threads import LoopThread
-from tests.runtime.conftest import Front, Runs
+from tests.runtime.conftest import Runs
+from tests.runtime.fronts import Front
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -15,7 +15,8 @@ from tests.listening.conftest import FailCommand
 from tests.listening.standalone import standalone
 from tests.listening.test_outage import frozen, pass_time
 from tests.listening.test_stream import open_streams
-from tests.runtime.conftest import Front, Opener, Runs, Told
+from tests.runtime.conftest import Opener, Runs, Told
+from tests.runtime.fronts import Front
 from tests.watching import ended, until
 
 DB = Database[dict[str, Any]]

@@ -10,7 +10,8 @@ from pymongo.database import Database
 
 from durabl_ext import Enqueue
 from simplequeue import create_queue
-from tests.runtime.conftest import Calls, Front, Opener, Runs
+from tests.runtime.conftest import Calls, Opener, Runs
+from tests.runtime.fronts import Front
 from tests.watching import ended, settled, until
 
 DB = Database[dict[str, Any]]

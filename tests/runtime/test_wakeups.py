@@ -16,7 +16,8 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 from durabl_ext import JobQueue, MongoJobQueue
 from durabl_ext.runtime.sync_work import SyncWork
 from simplequeue import feed
-from tests.runtime.conftest import POLL_NEVER, Calls, Front, Opener, Runs
+from tests.runtime.conftest import POLL_NEVER, Calls, Opener, Runs
+from tests.runtime.fronts import Front
 from tests.runtime.programs import line, program
 from tests.watching import ended, settled, until
 
