@@ -149,17 +149,21 @@ class TransactionsUnsupportedError(FatalJobError):
 
     Attributes:
         job_id: The job whose handler or step asked for one.
+        reason: Why there is none.
+        remedy: What to do about it.
     """
 
-    def __init__(self, job_id: str, reason: str = "the server is no replica set") -> None:
-        super().__init__(job_id, reason)
-        self.job_id, self.reason = job_id, reason
+    def __init__(
+        self,
+        job_id: str,
+        reason: str = "there is no replica set here",
+        remedy: str = "start mongod with --replSet, one member is enough; in tests the fixture mongo_replica_set does",
+    ) -> None:
+        super().__init__(job_id, reason, remedy)
+        self.job_id, self.reason, self.remedy = job_id, reason, remedy
 
     def __str__(self) -> str:
-        return (
-            f"job {self.job_id} asked for a transaction, and {self.reason}: start mongod with --replSet, one member is "
-            "enough; in tests the fixture mongo_replica_set does"
-        )
+        return f"job {self.job_id} asked for a transaction, and {self.reason}: {self.remedy}"
 
 
 class NonRetryable(FatalJobError):  # noqa: N818  # the name users know it by

@@ -254,7 +254,9 @@ class Execution:
         """Calls a function and keeps its step in one transaction, again where others wrote to the same documents."""
         if not self.hold.waits and self.hold.in_thread() is None and not is_async(asked.fn):
             raise TransactionsUnsupportedError(
-                self.job.id, f"the function of step {asked.name!r} cannot wait for an async driver: make it async def"
+                self.job.id,
+                f"the function of its step {asked.name!r} cannot wait for an async driver",
+                "make the function async def",
             )
         async with opened(self.hold) as made:
             until = time.monotonic() + LIMIT

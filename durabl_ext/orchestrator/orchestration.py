@@ -55,7 +55,7 @@ class Orchestration:
 
     async def __call__(self, job: DurableJob, ctx: AsyncJobContext) -> None:
         """Runs the body from its first step that is not in the journal."""
-        hold = held(ctx)
+        hold = held(ctx._hold, job.id)
         if is_async(self.body):
             await self._run_awaiting(job, hold)
         else:

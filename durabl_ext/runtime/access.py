@@ -70,24 +70,25 @@ async def transaction(access: Access, claim: Claim) -> Transaction:
     """
     make = getattr(access, "transaction", None)
     if make is None:
-        raise TransactionsUnsupportedError(claim.job.id, f"{type(access).__qualname__} has none")
+        name = type(access.backend if isinstance(access, _Called) else access).__qualname__
+        raise TransactionsUnsupportedError(claim.job.id, f"its backend has none, a {name}", "use MongoJobQueue")
     made: Transaction = await make(claim)
     return made
 
 
 class _Called:
     def __init__(self, backend: Backend, call: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
-        self._backend = backend
+        self.backend = backend
         self._call = call
 
     async def now(self) -> datetime:
-        now: datetime = await self._call(self._backend.now)
+        now: datetime = await self._call(self.backend.now)
         return now
 
     async def heartbeat(self, claims: Sequence[Claim], *, lease: timedelta) -> list[Renewed | LeaseLost]:
-        renewed: list[Renewed | LeaseLost] = await self._call(lambda: self._backend.heartbeat(claims, lease=lease))
+        renewed: list[Renewed | LeaseLost] = await self._call(lambda: self.backend.heartbeat(claims, lease=lease))
         return renewed
 
     async def append_step(self, claim: Claim, step: Step) -> Appended | LeaseLost | NotFound:
-        answer: Appended | LeaseLost | NotFound = await self._call(lambda: self._backend.append_step(claim, step))
+        answer: Appended | LeaseLost | NotFound = await self._call(lambda: self.backend.append_step(claim, step))
         return answer

@@ -29,6 +29,7 @@ class JobContext:
     signal: Signal
     log: Callable[[str], None]
     _hold: Hold | None = field(default=None, repr=False)
+    _job_id: str = field(default="(none)", repr=False)
 
     def transaction(self) -> AbstractContextManager[ClientSession]:
         """Gives a session in a ``with`` block: its writes, jobs it enqueues and this job's completion commit together.
@@ -38,9 +39,9 @@ class JobContext:
         attempt is spent and the next one finds the data as it is then. Jobs are enqueued with ``session=``; a dedupe
         key needs that ``startup`` was called before. An update of this very job needs ``session=`` too.
 
-        For the time of the block the lease lasts at least 65 seconds, and MongoDB ends a transaction after 60: if this
-        process dies in the middle, the job waits that long for its next run. Lines that are logged before the end of
-        the block are stored with it; later ones are dropped, since the job has ended.
+        For the time of the block the lease lasts at least 65 seconds, and MongoDB ends a transaction after 60 to 90: if
+        this process dies in the middle, the job waits that long for its next run. Lines that are logged before the end
+        of the block are stored with it; later ones are dropped, since the job has ended.
 
         Raises:
             TransactionsUnsupportedError: The server is no replica set, or the queue is in memory.
@@ -49,7 +50,7 @@ class JobContext:
             pymongo.errors.PyMongoError: The transaction cannot begin or commit; nothing of it is stored. Let it pass,
                 and the job is tried again.
         """
-        return cast(AbstractContextManager[ClientSession], Waited(completing(held(self))))
+        return cast(AbstractContextManager[ClientSession], Waited(completing(held(self._hold, self._job_id))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +66,18 @@ class AsyncJobContext:
 
         On a ``JobQueue`` it is a session of its client, whose calls wait.
         """
-        return cast(AbstractAsyncContextManager[AsyncClientSession], completing(held(self)))
+        return cast(AbstractAsyncContextManager[AsyncClientSession], completing(held(self._hold, "(none)")))
 
 
-def held(context: JobContext | AsyncJobContext) -> Hold:
+def held(hold: Hold | None, job_id: str) -> Hold:
     """A context's way to its job.
 
     Raises:
         TransactionsUnsupportedError: It has none.
     """
-    hold = context._hold
     if hold is None:
-        raise TransactionsUnsupportedError(
-            "of this context", "a def handler on an async queue cannot wait for its driver: make it async def"
-        )
+        reason = "its def handler cannot wait for the driver of an async queue"
+        raise TransactionsUnsupportedError(job_id, reason, "make the handler async def")
     return hold
 
 

@@ -87,7 +87,7 @@ class InvokeApart:
 
 def call(handler: Handler, managed: Managed, ways: Accesses) -> tuple[object, BaseException | None]:
     """Calls a ``def`` handler in this thread; gives what it returned, if that is still to be awaited, or raised."""
-    context = JobContext(Signal(managed.run.stop), managed.log, Hold.waiting(managed, ways))
+    context = JobContext(Signal(managed.run.stop), managed.log, Hold.waiting(managed, ways), managed.run.job.id)
     try:
         result = handler(managed.run.job, context)
         if inspect.isawaitable(result):
