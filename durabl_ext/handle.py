@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from durabl_ext.backends import AsyncBackend, Backend
 from durabl_ext.claims import Claim
+from durabl_ext.inside import refuse_outside
 from durabl_ext.job import DurableJob, LogLine
 from durabl_ext.outcomes import LeaseLost, Renewed, Settled
 from simplequeue.failure import MESSAGE_BYTES, StoredError, clip, stored_error
@@ -48,27 +49,27 @@ class JobHandle:
 
     def complete(self) -> Settled:
         """Ends the run as completed."""
-        return self._backend.settle([self.claim.settled("complete")])[0]
+        return self._backend.settle([_free(self.claim).settled("complete")])[0]
 
     def fail(self, reason: str | BaseException) -> Settled:
         """Ends the run as failed: to be tried again, while attempts are left."""
-        return self._backend.settle([self.claim.settled("fail", _error(reason))])[0]
+        return self._backend.settle([_free(self.claim).settled("fail", _error(reason))])[0]
 
     def fail_fatal(self, reason: str | BaseException) -> Settled:
         """Ends the job as failed for good, whatever is left to it."""
-        return self._backend.settle([self.claim.settled("fail_fatal", _error(reason))])[0]
+        return self._backend.settle([_free(self.claim).settled("fail_fatal", _error(reason))])[0]
 
     def release(self, delay: timedelta = timedelta(0)) -> Settled:
         """Gives the job back; the attempt does not count. It is not due before the delay is over."""
-        return self._backend.settle([self.claim.settled("release", delay=delay)])[0]
+        return self._backend.settle([_free(self.claim).settled("release", delay=delay)])[0]
 
     def heartbeat(self) -> Renewed | LeaseLost:
         """Renews the lease."""
-        return self._backend.heartbeat([self.claim], lease=self._lease)[0]
+        return self._backend.heartbeat([_free(self.claim)], lease=self._lease)[0]
 
     def log(self, message: str) -> None:
         """Adds a line to the job's log, unless the lease is lost or the document has no room left."""
-        self._backend.log(self.claim, [LogLine(self._backend.now(), message)])
+        self._backend.log(_free(self.claim), [LogLine(self._backend.now(), message)])
 
 
 class AsyncJobHandle:
@@ -92,27 +93,33 @@ class AsyncJobHandle:
 
     async def complete(self) -> Settled:
         """Ends the run as completed."""
-        return (await self._backend.settle([self.claim.settled("complete")]))[0]
+        return (await self._backend.settle([_free(self.claim).settled("complete")]))[0]
 
     async def fail(self, reason: str | BaseException) -> Settled:
         """Ends the run as failed: to be tried again, while attempts are left."""
-        return (await self._backend.settle([self.claim.settled("fail", _error(reason))]))[0]
+        return (await self._backend.settle([_free(self.claim).settled("fail", _error(reason))]))[0]
 
     async def fail_fatal(self, reason: str | BaseException) -> Settled:
         """Ends the job as failed for good, whatever is left to it."""
-        return (await self._backend.settle([self.claim.settled("fail_fatal", _error(reason))]))[0]
+        return (await self._backend.settle([_free(self.claim).settled("fail_fatal", _error(reason))]))[0]
 
     async def release(self, delay: timedelta = timedelta(0)) -> Settled:
         """Gives the job back; the attempt does not count. It is not due before the delay is over."""
-        return (await self._backend.settle([self.claim.settled("release", delay=delay)]))[0]
+        return (await self._backend.settle([_free(self.claim).settled("release", delay=delay)]))[0]
 
     async def heartbeat(self) -> Renewed | LeaseLost:
         """Renews the lease."""
-        return (await self._backend.heartbeat([self.claim], lease=self._lease))[0]
+        return (await self._backend.heartbeat([_free(self.claim)], lease=self._lease))[0]
 
     async def log(self, message: str) -> None:
         """Adds a line to the job's log, unless the lease is lost or the document has no room left."""
-        await self._backend.log(self.claim, [LogLine(await self._backend.now(), message)])
+        await self._backend.log(_free(self.claim), [LogLine(await self._backend.now(), message)])
+
+
+def _free(claim: Claim) -> Claim:
+    """The claim, for a write that no transaction of the caller holds up."""
+    refuse_outside(claim.job.id)
+    return claim
 
 
 def _error(reason: str | BaseException) -> StoredError:

@@ -23,6 +23,7 @@ from durabl_ext.backends import AsyncBackend, Backend
 from durabl_ext.decisions import Decisions, Push
 from durabl_ext.events import Sink
 from durabl_ext.handle import AsyncJobHandle, JobHandle
+from durabl_ext.inside import refuse_outside
 from durabl_ext.job import DurableJob, FailureKind
 from durabl_ext.mongo import AsyncMongoJobQueue, MongoJobQueue
 from durabl_ext.options import Enqueue, Options, Seconds, checked_lease
@@ -172,7 +173,12 @@ class JobQueue(SyncWork):
     def update(
         self, id: str | UUID, values: Mapping[str, Any], *, session: ClientSession | None = None
     ) -> UpdateResult:
-        """Sets top-level fields of a job's ``data``, as ``simplequeue.Queue.update`` does."""
+        """Sets top-level fields of a job's ``data``, as ``simplequeue.Queue.update`` does.
+
+        Raises:
+            RuntimeError: In a handler's ``ctx.transaction()``, of its own job and without its session.
+        """
+        refuse_outside(id, session)
         result: UpdateResult = self.backend.update(id, values, session=session)
         return result
 
@@ -271,6 +277,7 @@ class AsyncJobQueue(AsyncWork):
         self, id: str | UUID, values: Mapping[str, Any], *, session: AsyncClientSession | None = None
     ) -> UpdateResult:
         """Sets top-level fields of a job's ``data``, as ``JobQueue.update`` does."""
+        refuse_outside(id, session)
         result: UpdateResult = await self.backend.update(id, values, session=session)
         return result
 

@@ -36,7 +36,7 @@ from durabl_ext.runtime.heartbeats import Heartbeats
 from durabl_ext.runtime.hold import Managed
 from durabl_ext.runtime.invoke import Invoke
 from durabl_ext.runtime.lease_thread import LeaseThread
-from durabl_ext.runtime.runs import Run
+from durabl_ext.runtime.runs import Owner, Run
 from durabl_ext.runtime.store import Store
 from simplequeue.failure import stored_error
 
@@ -175,14 +175,18 @@ class Engine:
         if not self.runs:
             self._idle.set()
 
-    async def leave_alone(self, run: Run, owner: object) -> None:
+    async def leave_alone(self, run: Run, owner: Owner) -> None:
         """Writes nothing to a job until ``take_back`` by the same owner; waits for what is on its way."""
         await run.flushing.acquire()
+        if owner.gone:
+            run.flushing.release()
+            return
         run.alone = owner
         await self._heartbeats.quiet()
 
-    def take_back(self, run: Run, owner: object) -> None:
+    def take_back(self, run: Run, owner: Owner) -> None:
         """Renews a lease and writes a log again, if that owner had the job left alone."""
+        owner.gone = True
         if run.alone is owner:
             run.alone = None
             run.flushing.release()

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 from durabl_ext.claims import Claim
 from durabl_ext.outcomes import LeaseLost, Renewed
 from durabl_ext.runtime.access import Access, Accesses
-from durabl_ext.runtime.runs import Run
+from durabl_ext.runtime.runs import Owner, Run
 from durabl_ext.runtime.signal import RunAborted
-from simplequeue.threads import tell
+from simplequeue.threads import settled, tell
 
 T = TypeVar("T")
 
@@ -29,11 +29,11 @@ class Keeper(Protocol):
 
     lease: timedelta
 
-    async def leave_alone(self, run: Run, owner: object) -> None:
+    async def leave_alone(self, run: Run, owner: Owner) -> None:
         """Writes nothing to the job from now on, until ``take_back`` by the same owner; one owner at a time."""
 
-    def take_back(self, run: Run, owner: object) -> None:
-        """Writes to the job again, if that owner had it left alone."""
+    def take_back(self, run: Run, owner: Owner) -> None:
+        """Writes to the job again, if that owner had it left alone; one that has not yet is not given it any more."""
 
     def lost(self, run: Run, op: Literal["heartbeat", "journal"]) -> None:
         """Takes note that the claim is no longer this run's."""
@@ -57,6 +57,9 @@ class Hold:
         managed: The run.
         ways: How calls are made.
         access: Which of these where the handler runs.
+
+    Attributes:
+        open: Whether a transaction of the handler has the job.
     """
 
     def __init__(self, managed: Managed, ways: Accesses, access: Access) -> None:
@@ -65,6 +68,7 @@ class Hold:
         self.log = managed.log
         self.access = access
         self.waits = access is ways.waiting
+        self.open = False
         self._managed = managed
         self._ways = ways
         self._loop = managed.loop
@@ -120,6 +124,27 @@ class Hold:
         if asyncio.get_running_loop() is self._loop:
             return await coroutine
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+    async def to_its_end(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Awaits something that a cancellation must not cut off in the middle; it is raised afterwards.
+
+        A call that is cut off goes on, in its thread or on the server: a commit whose answer nobody knows, or a
+        transaction that begins after it was aborted and has the job until the server ends it.
+        """
+        if self.waits:
+            return await coroutine
+        task, cancelled = asyncio.ensure_future(settled(coroutine)), None
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        result, trouble = task.result()
+        if cancelled is not None:
+            raise cancelled from trouble
+        if trouble is not None:
+            raise trouble
+        return cast(T, result)
 
     def tell(self, callback: Callable[[], object]) -> None:
         """Has that loop call something."""

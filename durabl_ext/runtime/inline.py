@@ -18,7 +18,7 @@ from durabl_ext.runtime.access import accesses, async_accesses
 from durabl_ext.runtime.hold import Managed
 from durabl_ext.runtime.invoke import InvokeHere, call, finished
 from durabl_ext.runtime.processors import Processor
-from durabl_ext.runtime.runs import Run
+from durabl_ext.runtime.runs import Owner, Run
 from simplequeue.failure import stored_error
 from simplequeue.handlers import is_async
 from simplequeue.threads import LoopThread
@@ -32,11 +32,11 @@ class Unkept:
     def __init__(self, lease: timedelta) -> None:
         self.lease = lease
 
-    async def leave_alone(self, run: Run, owner: object) -> None:
+    async def leave_alone(self, run: Run, owner: Owner) -> None:
         """Takes note of the owner."""
         run.alone = owner
 
-    def take_back(self, run: Run, owner: object) -> None:
+    def take_back(self, run: Run, owner: Owner) -> None:
         """Takes note that there is none."""
         run.alone = None
 

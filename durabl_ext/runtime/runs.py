@@ -16,6 +16,17 @@ BEATS = 3
 """Heartbeats in a lease: two may be lost before it ends."""
 
 
+class Owner:
+    """Somebody who has a run left alone for a time.
+
+    Attributes:
+        gone: Has it no longer. Who is cancelled while it asks for the run may take it back before it gets it.
+    """
+
+    def __init__(self) -> None:
+        self.gone = False
+
+
 class Run:
     """A claim that is being worked on here.
 
@@ -42,7 +53,7 @@ class Run:
         """Its handler has ended and its end is being written: what comes of that says whether the lease was lost."""
         self.orphaned = False
         """It was given back while its handler went on: whatever that says changes nothing any more."""
-        self.alone: object | None = None
+        self.alone: Owner | None = None
         """Whose transaction has the job: meanwhile nothing else here writes to it."""
         self.completed = False
         """Its end was stored in its transaction."""
