@@ -73,7 +73,7 @@ def run_inline(
     invoke.close()
     duration = time.monotonic() - managed.run.began
     backend.log(claim, managed.run.taken_lines())
-    end = _end(claim, error)
+    end = end_of(claim, error)
     (outcome,) = backend.settle([end])
     told(sink, of_end(facts_of(claim.job, backend.now()), end.how, outcome, type(error).__name__, duration))
 
@@ -96,7 +96,7 @@ async def run_inline_async(
     invoke.close()
     duration = time.monotonic() - managed.run.began
     await backend.log(claim, managed.run.taken_lines())
-    end = _end(claim, error)
+    end = end_of(claim, error)
     (outcome,) = await backend.settle([end])
     told(sink, of_end(facts_of(claim.job, await backend.now()), end.how, outcome, type(error).__name__, duration))
 
@@ -110,7 +110,8 @@ def _awaited(coroutine: Coroutine[Any, Any, T]) -> T:
         loop.close()
 
 
-def _end(claim: Claim, error: BaseException | None) -> Settlement:
+def end_of(claim: Claim, error: BaseException | None) -> Settlement:
+    """How a claim ends whose handler returned (None) or raised something."""
     if error is None:
         return claim.settled("complete")
     return claim.settled("fail_fatal" if is_fatal(error) else "fail", stored_error(error))
