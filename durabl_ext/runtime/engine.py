@@ -199,9 +199,18 @@ class Engine:
             await self._idle.wait()
 
     async def give_back(self, run: Run) -> None:
-        """Releases a run whose handler goes on; what that says later changes nothing."""
+        """Releases a run whose handler goes on; what that says later changes nothing, unless its transaction commits.
+
+        While that has the job a release would wait for it, and with it those that are written together.
+        """
         run.orphaned = True
         self._heartbeats.remove(run)
+        if run.alone is not None:
+            self.logger.warning(
+                "the transaction of job %s is open; if it does not commit, the job is recovered when its lease ends",
+                run.job.id,
+            )
+            return
         outcome = await self._committer.settle(run.claim.settled("release", delay=ORPHAN_DELAY))
         if isinstance(outcome, Released | Superseded):
             told(self.sink, events.JobReleased(**self._facts(run)))
@@ -247,7 +256,7 @@ class Engine:
                 self.logger.warning(failed + ", for good; to see the error: simplequeue inspect %s", *said, run.job.id)
             case _:
                 pass
-        if not run.orphaned:
+        if run.completed or not run.orphaned:
             told(self.sink, events.of_end(self._facts(run), how, outcome, name, duration))
 
     def lost(self, run: Run, op: Literal["heartbeat", "deadline", "journal"]) -> None:

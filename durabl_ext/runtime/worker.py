@@ -146,10 +146,11 @@ class Worker:
         orphans = [run for run in self.engine.runs if not run.settling]
         for run in orphans:
             run.orphaned = True  # now: one that ends before it is released must not be settled in two ways
-            self.engine.logger.warning(
-                "the handler of job %s does not end; its run is given back and what it still does changes nothing",
-                run.job.id,
-            )
+            if run.alone is None:
+                self.engine.logger.warning(
+                    "the handler of job %s does not end; its run is given back and what it still does changes nothing",
+                    run.job.id,
+                )
         await _within(RELEASE, _all(self.engine.give_back(run) for run in orphans))
         finished = not self.engine.runs
         await asyncio.wait((closing, reaping))

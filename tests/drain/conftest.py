@@ -9,8 +9,9 @@ import pytest
 from durabl_ext.runtime import worker
 from tests.drain.queues import Maker
 from tests.listening.conftest import fail_command, own_db, server
+from tests.runtime.ways import own_way, way
 
-__all__ = ["fail_command", "own_db", "server"]
+__all__ = ["fail_command", "own_db", "own_way", "server", "way"]
 
 
 @pytest.fixture(autouse=True)
