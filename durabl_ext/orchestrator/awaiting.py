@@ -177,7 +177,8 @@ class AsyncOrchestrationContext:
         for branch in branches:
             checked_handler(branch, "its own octx", 1)
         seq, failures = self._execution.grouped(self._scope, len(branches))
-        return self._started(seq, "all", self._branched(seq, branches, failures))
+        group, scopes = self._scope.branches(seq, len(branches), self._execution.history.has_ended(seq))
+        return self._started(seq, "all", self._branched(group, list(zip(scopes, branches, strict=True)), failures))
 
     async def now(self) -> datetime:
         """The time at which the job's first run asked for it, in UTC: the same in every run."""
@@ -202,14 +203,15 @@ class AsyncOrchestrationContext:
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._scope.running.pop(task)
+        seq, _ = self._scope.running.pop(task)
+        self._scope.groups.discard(seq)
         if not task.cancelled():
             task.exception()  # a step that nobody awaits any more, since another one failed, is no news for a log
 
-    async def _branched(self, seq: str, branches: Sequence[AsyncBranch[R]], failures: Sequence[Failed]) -> list[R]:
+    async def _branched(
+        self, group: Group, branches: Sequence[tuple[Scope, AsyncBranch[R]]], failures: Sequence[Failed]
+    ) -> list[R]:
         await self._execution.keep_failures(failures)
-        group = Group(self._scope.group)
-        scopes = [Scope(f"{seq}.{n}.", None, group) for n in range(len(branches))]
         errors: list[BaseException] = []
 
         async def work(scope: Scope, branch: AsyncBranch[R]) -> R | None:
@@ -221,9 +223,9 @@ class AsyncOrchestrationContext:
                 errors.append(error)
                 return None
 
-        tasks = [asyncio.create_task(work(*pair)) for pair in zip(scopes, branches, strict=True)]
+        tasks = [asyncio.create_task(work(*pair)) for pair in branches]
         await ended(tasks)
-        gather_failures(self._execution, self._scope, scopes, errors)
+        gather_failures(self._execution, self._scope, group, [scope for scope, _ in branches], errors)
         return [cast(R, task.result()) for task in tasks]
 
 

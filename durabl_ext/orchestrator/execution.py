@@ -21,7 +21,7 @@ from durabl_ext.core.transaction import Transaction, is_transient
 from durabl_ext.errors import JournalTooLarge, NonSerializableStepResult, TransactionsUnsupportedError
 from durabl_ext.options import Seconds, checked_seconds
 from durabl_ext.orchestrator import records
-from durabl_ext.orchestrator.history import START, BranchStopped, Failed, History, Scope
+from durabl_ext.orchestrator.history import START, Failed, History, Scope
 from durabl_ext.orchestrator.watchdog import GRACE
 from durabl_ext.outcomes import Appended, LeaseLost, NotFound
 from durabl_ext.runtime.access import codec
@@ -61,6 +61,7 @@ class Asked:
     key: str
     timeout: float
     transactional: bool
+    beside: tuple[str, ...]
 
 
 class Caller(Protocol):
@@ -134,11 +135,10 @@ class Execution:
         seconds = self.step_timeout if timeout is None else checked_positive(timeout, "timeout")
         seq = scope.take()
         record = self.history.step(seq, name)
-        if record is None:
-            refuse_stopped(scope)
-        asked = Asked(
-            self.job.id, seq, name, fn, args, key or f"{self.job.id}:{seq}:{name}", seconds, bool(transactional)
-        )
+        if record is None and scope.group is not None:
+            scope.group.check(seq, f"calls step {name!r}")
+        key = key or f"{self.job.id}:{seq}:{name}"
+        asked = Asked(self.job.id, seq, name, fn, args, key, seconds, bool(transactional), scope.beside)
         # A step that is there has been started before: what failed before it was kept then, or did not matter yet.
         return asked, record, scope.failures() if record is None else ()
 
@@ -151,15 +151,19 @@ class Execution:
         self.check(scope, "all")
         seq = scope.take()
         self.history.group(seq, branches)
-        refuse_stopped(scope)
+        if scope.group is not None and not self.history.has_branches(seq):
+            scope.group.check(seq, f"calls {branches} branches")
         return seq, scope.failures()
 
     async def keep_failures(self, failures: Sequence[Failed]) -> None:
         """Keeps that steps have failed, and that the body went on after that."""
-        for seq, name, error in failures:
-            stored = await self.keep(records.of_failure(seq, name, error, await self.now()))
-            if "error" not in stored:  # its commit, whose answer was lost, has arrived all the same
-                self.history.fail(error)
+        try:
+            for failed in failures:
+                stored = await self.keep(records.of_failure(failed, await self.now()))
+                if "error" not in stored:  # its commit, whose answer was lost, has arrived all the same
+                    self.history.fail(failed.error)
+        except JournalTooLarge as error:
+            self.history.fail(error)  # the body has gone on after that, and the journal cannot say so
         self.history.check()
 
     def check(self, scope: Scope, called: str) -> None:
@@ -186,7 +190,7 @@ class Execution:
                 self.history.note(RunAborted(self.stop.reason))
             raise
         except Exception as error:
-            scope.failed.append((asked.seq, asked.name, error))
+            scope.failed.append(Failed(asked.seq, asked.name, error, asked.beside))
             if isinstance(error, JournalTooLarge | NonSerializableStepResult):
                 self.history.fail(error)  # its function has run, and the journal cannot say so
             raise
@@ -291,13 +295,7 @@ class Execution:
 
     async def _record(self, asked: Asked, result: object) -> Step:
         at = await self.now()
-        return records.of_result(self.job.id, asked.seq, asked.name, result, at, codec(self.hold.access))
-
-
-def refuse_stopped(scope: Scope) -> None:
-    """Ends a branch beside which another one has failed."""
-    if scope.group is not None and scope.group.stopped:
-        raise BranchStopped
+        return records.of_result(self.job.id, asked.seq, asked.name, result, at, asked.beside, codec(self.hold.access))
 
 
 def checked_positive(value: Seconds, path: str) -> float:

@@ -8,6 +8,7 @@ anything of it happens, and what ends a run sticks, so that a body which catches
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from durabl_ext.errors import NondeterminismError
@@ -15,6 +16,9 @@ from simplequeue.job import Document
 
 START = "start"
 """The place of what ``now`` and ``uuid`` go by."""
+
+BESIDE = "beside"
+"""In a record: the places of branches that ran when the step was called. Without it all before had ended."""
 
 ROLL_BACK = (
     "Nothing of this step was done. Put back the body the journal was written by, or one that only differs after its "
@@ -39,6 +43,10 @@ class History:
         self._records = {str(record["seq"]): dict(record) for record in records}
         self._reached: set[str] = set()
         self._groups = {seq[:at] for seq in self._records for at, sign in enumerate(seq) if sign == "."}
+        self._reached_before: dict[str, int] = {}  # by prefix, the last call that was made once all before had ended
+        for seq, record in self._records.items():
+            if seq != START and not record.get(BESIDE):
+                self._note_reached(seq)
 
     @property
     def start(self) -> Document | None:
@@ -91,6 +99,15 @@ class History:
             if int(recorded.removeprefix(f"{seq}.").split(".")[0]) >= branches:
                 self.refuse(recorded, f"step {self._named(recorded)}", f"calls {branches} branches")
 
+    def has_branches(self, seq: str) -> bool:
+        """Whether the journal has steps of branches there."""
+        return seq in self._groups
+
+    def has_ended(self, seq: str) -> bool:
+        """Whether the journal says that the branches there had ended: it has something that was called after that."""
+        prefix, number = _parted(seq)
+        return self._reached_before.get(prefix, 0) > number
+
     def add(self, record: Mapping[str, Any]) -> None:
         """Takes note of what has been added to the journal."""
         self._records[str(record["seq"])] = dict(record)
@@ -107,6 +124,12 @@ class History:
             what = "the branch" if prefix else "it"
             self.refuse(left[0], f"step {self._named(left[0])}", f"returns before {what} has called that")
 
+    def _note_reached(self, seq: str) -> None:
+        numbers = seq.split(".")
+        for length in range(1, len(numbers) + 1, 2):
+            prefix, number = _parted(".".join(numbers[:length]))
+            self._reached_before[prefix] = max(number, self._reached_before.get(prefix, 0))
+
     def _below(self, prefix: str) -> list[str]:
         # Of a copy: branches in other threads add to it.
         return [seq for seq in tuple(self._records) if seq.startswith(prefix)]
@@ -122,19 +145,35 @@ class Scope:
         prefix: What their places begin with.
         owner: The task or thread that alone may call them.
         group: What the branch belongs to; None for the body.
+        around: The places of branches that run beside that group.
 
     Attributes:
         failed: Steps that failed since the last one was started here.
         running: What has been called and not ended: places and names.
+        groups: The places of the branches among that.
     """
 
-    def __init__(self, prefix: str, owner: object, group: Group | None = None) -> None:
+    def __init__(self, prefix: str, owner: object, group: Group | None = None, around: Iterable[str] = ()) -> None:
         self.prefix = prefix
         self.owner = owner
         self.group = group
         self.failed: list[Failed] = []
         self.running: dict[Any, tuple[str, str]] = {}
+        self.groups: set[str] = set()
+        self._around = frozenset(around)
         self._next = 0
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The places of branches that run now, the own ones apart."""
+        return tuple(sorted(self._around | self.groups))
+
+    def branches(self, seq: str, count: int, has_ended: bool) -> tuple[Group, list[Scope]]:
+        """A group of branches at a place, and a scope for each."""
+        group = Group(self.group, has_ended)
+        around = self.beside
+        self.groups.add(seq)
+        return group, [Scope(f"{seq}.{n}.", None, group, around) for n in range(count)]
 
     def take(self) -> str:
         """The next place."""
@@ -148,18 +187,33 @@ class Scope:
         return failed
 
 
-Failed = tuple[str, str, Exception]
-"""The place and the name of a step, and what its function raised."""
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step that has failed, and what its function raised."""
+
+    seq: str
+    name: str
+    error: Exception
+    beside: tuple[str, ...]
 
 
 class Group:
     """Branches that run at once.
 
+    A group that had ended in an earlier run may hold nothing new, since the body has gone on: where a branch had
+    failed, what the others had not started by then must not be done after all, least of all behind its undoing.
+
     Args:
         around: The group that the branch which calls these belongs to.
+        has_ended: Whether it has, in an earlier run.
+
+    Attributes:
+        missed: The first step, or group, that is called and was not done then: its place and what it is.
     """
 
-    def __init__(self, around: Group | None) -> None:
+    def __init__(self, around: Group | None, has_ended: bool) -> None:
+        self.has_ended: bool = has_ended or (around is not None and around.has_ended)
+        self.missed: tuple[str, str] | None = None
         self._around = around
         self._failed = False
 
@@ -172,6 +226,26 @@ class Group:
         """Takes note that a branch has failed."""
         self._failed = True
 
+    def check(self, seq: str, called: str) -> None:
+        """Ends a branch that calls what was not done before, where nothing is to be started any more."""
+        if self.has_ended and self.missed is None:
+            self.missed = seq, called
+        if self.has_ended or self.stopped:
+            raise BranchStopped
+
+    def unexplained(self) -> tuple[str, str] | None:
+        """What was called and not done then, though no branch has failed; a group around that had ended takes it on."""
+        if self._around is None or not self._around.has_ended:
+            return self.missed
+        self._around.missed = self._around.missed or self.missed
+        return None
+
 
 class BranchStopped(BaseException):
     """Ends a branch since another one has failed."""
+
+
+def _parted(seq: str) -> tuple[str, int]:
+    """The prefix and the number of a place."""
+    prefix, _, number = seq.rpartition(".")
+    return f"{prefix}." if prefix else "", int(number)

@@ -6,7 +6,7 @@ A failure that ended the attempt is not kept: the next attempt runs the step aga
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from bson.errors import BSONError
 
 from durabl_ext.core.journal import Step
 from durabl_ext.errors import JournalTooLarge, NonSerializableStepResult, StepFailed
+from durabl_ext.orchestrator.history import BESIDE, Failed
 from simplequeue.failure import MESSAGE_BYTES, NAME_BYTES, clip
 from simplequeue.job import Document
 from simplequeue.payload import MAX_DATA_BYTES, Codec, PayloadError, checked_data
@@ -23,8 +24,10 @@ ENCODING = (BSONError, ValueError, TypeError, OverflowError, RecursionError)
 """What the driver raises for a value that it cannot encode."""
 
 
-def of_result(job_id: str, seq: str, name: str, result: object, at: datetime, codec: Codec) -> Step:
-    """The record of a step that has ended well.
+def of_result(
+    job_id: str, seq: str, name: str, result: object, at: datetime, beside: Sequence[str], codec: Codec
+) -> Step:
+    """The record of a step that has ended well, and was called beside branches at those places.
 
     A result may hold what a job's ``data`` may.
 
@@ -39,21 +42,24 @@ def of_result(job_id: str, seq: str, name: str, result: object, at: datetime, co
             size = len(bson.encode({"": result}, codec_options=codec))
             raise JournalTooLarge(job_id, name, size, 0, MAX_DATA_BYTES) from None
         raise NonSerializableStepResult(job_id, name, str(problem)) from None
-    return Step(seq, name, {**stored, "at": at})
+    return Step(seq, name, {**stored, "at": at, **_beside(beside)})
 
 
-def of_failure(seq: str, name: str, error: Exception, at: datetime) -> Step:
+def of_failure(failed: Failed, at: datetime) -> Step:
     """The record of a step that has failed, with what it takes to raise the same again."""
+    error = failed.error
     kind = type(error)
     kept: Document = {
         "type": f"{kind.__module__}:{kind.__qualname__}",
         "name": clip(kind.__name__, NAME_BYTES),
         "message": clip(_text(error), MESSAGE_BYTES),
     }
-    for field, value in (("args", list(error.args)), ("state", dict(vars(error)))):
+    # What pickle would keep: an OSError's file and the parts of a UnicodeError are neither in args nor in the dict.
+    _, args, *state = _built_in(kind).__reduce__(error)
+    for field, value in (("args", list(args)), ("state", dict(state[0] if state else {}))):
         if _is_small(value):
             kept[field] = value
-    return Step(seq, name, {"error": kept, "at": at})
+    return Step(failed.seq, failed.name, {"error": kept, "at": at, **_beside(failed.beside)})
 
 
 def value_of(job_id: str, record: Mapping[str, Any]) -> Any:
@@ -63,17 +69,26 @@ def value_of(job_id: str, record: Mapping[str, Any]) -> Any:
     return record.get("result")
 
 
+def _beside(places: Sequence[str]) -> Document:
+    return {BESIDE: list(places)} if places else {}
+
+
 def _raised_again(job_id: str, step: str, kept: Mapping[str, Any]) -> Exception:
     kind = _class(str(kept.get("type")))
     if kind is not None and "args" in kept and "state" in kept:
         try:
             error: Exception = kind.__new__(kind, *kept["args"])
-            error.args = tuple(kept["args"])
-            vars(error).update(kept["state"])
+            _built_in(kind).__init__(error, *kept["args"])  # not the class's own, which may take something else
+            error.__setstate__(kept["state"])
         except Exception:  # a class that cannot be made from its own arguments
             return StepFailed(job_id, step, str(kept.get("name")), str(kept.get("message")))
         return error
     return StepFailed(job_id, step, str(kept.get("name")), str(kept.get("message")))
+
+
+def _built_in(kind: type[Exception]) -> Any:
+    """The class of Python's own that a class of errors is made from."""
+    return next(base for base in kind.__mro__ if base.__module__ == "builtins")
 
 
 def _class(path: str) -> type[Exception] | None:

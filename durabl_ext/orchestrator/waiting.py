@@ -143,8 +143,7 @@ class OrchestrationContext:
             checked_handler(branch, "its own octx", 1)
         seq, failures = self._execution.grouped(self._scope, len(branches))
         run(self._execution.keep_failures(failures))
-        group = Group(self._scope.group)
-        scopes = [Scope(f"{seq}.{n}.", None, group) for n in range(len(branches))]
+        group, scopes = self._scope.branches(seq, len(branches), self._execution.history.has_ended(seq))
         results: list[Any] = [None] * len(branches)
         errors: list[BaseException] = []
 
@@ -168,7 +167,8 @@ class OrchestrationContext:
         for thread in threads:
             thread.join()
         del self._scope.running[seq]
-        gather_failures(self._execution, self._scope, scopes, errors)
+        self._scope.groups.discard(seq)
+        gather_failures(self._execution, self._scope, group, scopes, errors)
         return results
 
     def now(self) -> datetime:
@@ -198,14 +198,21 @@ def in_scope(execution: Execution, scope: Scope, start: Callable[[], T]) -> T:
     return result
 
 
-def gather_failures(execution: Execution, scope: Scope, scopes: list[Scope], errors: list[BaseException]) -> None:
+def gather_failures(
+    execution: Execution, scope: Scope, group: Group, scopes: list[Scope], errors: list[BaseException]
+) -> None:
     """Raises what ended a group of branches, and takes over the failures that the body may go on after."""
     execution.history.check()
     for branch in scopes:
         scope.failed += branch.failures()
-    own = [error for error in errors if not isinstance(error, BranchStopped)]
-    if own or errors:
-        raise (own or errors)[0]
+    for error in errors:
+        if not isinstance(error, BranchStopped):
+            raise error
+    if (missed := group.unexplained()) is not None:
+        seq, called = missed
+        execution.history.refuse(seq, "branches that had ended without it", called)
+    if errors:
+        raise errors[0]
 
 
 def refuse_awaitable(result: object, what: str) -> None:
