@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -201,17 +201,9 @@ class Execution:
         Raises:
             RunAborted: The claim is no longer this run's, or may not be.
             JournalTooLarge: There is no room.
+            PyMongoError: It is refused, and was for as long as a lease.
         """
-        failures = 0
-        while True:
-            try:
-                return self._kept(step, await self.hold.access.append_step(self.hold.claim, step))
-            except PyMongoError:
-                run = self.hold.run
-                if run.orphaned or run.stop.reason in ("lease-lost", "deadline") or run.expired():
-                    self.history.fail(RunAborted("deadline"))
-            failures += 1
-            await self.hold.pause(_jitter.uniform(RETRY_FIRST, min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(failures, 10))))
+        return self._kept(step, await self._insisted(lambda: self.hold.access.append_step(self.hold.claim, step)))
 
     async def start(self) -> Document:
         """What ``now`` and ``uuid`` go by: set once in the life of a job."""
@@ -233,8 +225,27 @@ class Execution:
         return str(uuid.uuid5(uuid.UUID(hex=(await self.start())["seed"]), label))
 
     async def now(self) -> datetime:
-        """The store's time."""
-        return cut((await self.hold.access.now()).astimezone(UTC))
+        """The store's time. A step whose function has run needs it as well, so it is insisted upon."""
+        return cut((await self._insisted(self.hold.access.now)).astimezone(UTC))
+
+    async def _insisted(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Makes a call until it is answered, or the lease may have ended.
+
+        One that is refused all the same is given up after a lease: heartbeats go on meanwhile, and nobody else would
+        ever get the job.
+        """
+        failures, until = 0, time.monotonic() + self.hold.keeper.lease.total_seconds()
+        while True:
+            try:
+                return await call()
+            except PyMongoError as trouble:
+                run = self.hold.run
+                if run.orphaned or run.stop.reason in ("lease-lost", "deadline") or run.expired():
+                    self.history.fail(RunAborted("deadline"))
+                if time.monotonic() >= until:
+                    self.history.fail(trouble)
+            failures += 1
+            await self.hold.pause(_jitter.uniform(RETRY_FIRST, min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(failures, 10))))
 
     def _refuse_call(self, scope: Scope, called: str, remedy: str) -> NoReturn:
         self.history.refuse(f"{scope.prefix}*", None, called, remedy)
