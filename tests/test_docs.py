@@ -77,6 +77,19 @@ def test_the_lint_finds_nothing_in_the_code_of_the_documentation(tmp_path: Path,
     assert (linted.stdout, linted.returncode) == ("", 0), linted.stderr
 
 
+def test_the_code_of_the_guide_to_testing_passes_as_tests(tmp_path: Path) -> None:
+    tests = tmp_path / "test_guide.py"
+    tests.write_text("\n".join(python_blocks((ROOT / "docs" / "testing.md").read_text())))
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "--rootdir", tmp_path, tests],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
+
+
 def test_the_quickstart_runs_and_shows_how_its_jobs_ended() -> None:
     program = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "quickstart.py")],
