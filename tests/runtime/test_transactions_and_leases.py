@@ -17,10 +17,12 @@ from pymongo.database import Database
 from durabl_ext import JobQueue, MongoJobQueue, RunAborted
 from tests.runtime.conftest import Calls, Opener, Told
 from tests.runtime.test_leases import take_away
-from tests.runtime.ways import Way, block, held, made
+from tests.runtime.ways import WAYS, Way, block, held, made
 from tests.watching import ended, until
 
 DB = Database[dict[str, Any]]
+CANCELLED = [way for way in WAYS if way != "def"]
+"""Nobody can cancel a thread."""
 
 
 @contextmanager
@@ -67,15 +69,15 @@ def test_a_block_longer_than_its_lease_runs_once_and_holds_up_no_reaper(db: DB, 
     assert db.orders.count_documents({}) == 1
 
 
-@pytest.mark.parametrize("by", ["the queue", "a lease client"])
+@pytest.mark.parametrize(
+    ("way", "by"), [*((way, "the queue") for way in WAYS), ("async def", "a lease client")], indirect=["way"]
+)
 def test_the_heartbeats_of_runs_that_were_claimed_together_are_not_held_up_by_a_block(
     db: DB, client: MongoClient[dict[str, Any]], way: Way, by: str
 ) -> None:
     told, inside, go_on, end = Told(), threading.Event(), threading.Event(), threading.Event()
     options: dict[str, Any] = {}
     if by == "a lease client":
-        if not way.is_async:
-            pytest.skip("an async queue's option")
         options["lease_client"] = client
 
     async def work(job: Any, ctx: Any) -> None:
@@ -294,11 +296,10 @@ class CancelledAt:
                 send = lambda: next(inner)  # noqa: E731
 
 
+@pytest.mark.parametrize("way", CANCELLED, indirect=True)
 @pytest.mark.parametrize("times", [1, 2], ids=["cancelled once", "cancelled twice"])
 def test_cancelled_at_any_moment_a_block_is_stored_or_not_and_the_run_ends(db: DB, way: Way, times: int) -> None:
     """A transaction that is left open on the server would hold up the end of its run for a minute or more."""
-    if way.waits:
-        pytest.skip("nobody cancels a thread")
     reached: dict[str, bool] = {}
 
     async def work(job: Any, ctx: Any) -> None:
@@ -363,9 +364,8 @@ def test_a_block_that_is_cancelled_before_it_was_given_its_job_keeps_nothing_of_
     assert queue.get(id).status == "completed"
 
 
+@pytest.mark.parametrize("way", CANCELLED, indirect=True)
 def test_a_handler_whose_block_was_cut_off_goes_on_and_completes(db: DB, way: Way) -> None:
-    if way.waits:
-        pytest.skip("nobody cancels a thread")
 
     async def work(job: Any, ctx: Any) -> None:
         with suppress(TimeoutError):
