@@ -23,9 +23,9 @@ GENEROUS = 20.0
 
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was told to end has a fifth of a second for it, so that these tests take less time."""
+    """What was told to end has a tenth of a second for it, so that these tests take less time."""
     for module in (awaiting, watchdog):
-        monkeypatch.setattr(module, "GRACE", 0.2)
+        monkeypatch.setattr(module, "GRACE", 0.1)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def ends_though(bench: Bench, gate: Gate, body: Any, error: str, **options: Any)
     bench.define(body, **options)
     bench.start()
     began = time.monotonic()
-    id = bench.add(max_attempts=2, backoff_delay=0.4)
+    id = bench.add(max_attempts=2, backoff_delay=0.3)
     gate.wait()
     until(lambda: bench.job(id).status == "queued", GENEROUS)
     assert time.monotonic() - began < GENEROUS
@@ -109,26 +109,26 @@ def hanging(bench: Bench, fn: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("where", ["of the step", "of all steps", "of the run"])
 def test_a_step_that_hangs_ends_the_run_of_an_async_body(async_bench: Bench, gate: Gate, kind: Any, where: str) -> None:
     if where == "of the step":
-        ends_though(async_bench, gate, hanging(async_bench, kind(gate), timeout=0.3), "StepTimeout")
+        ends_though(async_bench, gate, hanging(async_bench, kind(gate), timeout=0.2), "StepTimeout")
     elif where == "of all steps":
         body = hanging(async_bench, kind(gate))
-        ends_though(async_bench, gate, body, "StepTimeout", step_timeout=timedelta(seconds=0.3))
+        ends_though(async_bench, gate, body, "StepTimeout", step_timeout=timedelta(seconds=0.2))
     else:
-        ends_though(async_bench, gate, hanging(async_bench, kind(gate)), "MaxDurationExceeded", max_duration=0.6)
+        ends_though(async_bench, gate, hanging(async_bench, kind(gate)), "MaxDurationExceeded", max_duration=0.4)
 
 
 def test_a_step_has_the_time_of_all_steps_unless_it_says_otherwise(async_bench: Bench, gate: Gate) -> None:
-    ends_though(async_bench, gate, hanging(async_bench, cancelled(gate)), "StepTimeout", step_timeout=0.3)
+    ends_though(async_bench, gate, hanging(async_bench, cancelled(gate)), "StepTimeout", step_timeout=0.2)
 
 
 @pytest.mark.parametrize("where", ["of the step", "of all steps", "of the run"])
 def test_a_step_that_hangs_ends_the_run_of_a_def_body(def_bench: Bench, gate: Gate, where: str) -> None:
     if where == "of the step":
-        ends_though(def_bench, gate, hanging(def_bench, hung(gate), timeout=0.3), "StepTimeout")
+        ends_though(def_bench, gate, hanging(def_bench, hung(gate), timeout=0.2), "StepTimeout")
     elif where == "of all steps":
-        ends_though(def_bench, gate, hanging(def_bench, hung(gate)), "StepTimeout", step_timeout=0.3)
+        ends_though(def_bench, gate, hanging(def_bench, hung(gate)), "StepTimeout", step_timeout=0.2)
     else:
-        ends_though(def_bench, gate, hanging(def_bench, hung(gate)), "MaxDurationExceeded", max_duration=0.6)
+        ends_though(def_bench, gate, hanging(def_bench, hung(gate)), "MaxDurationExceeded", max_duration=0.4)
 
 
 def test_a_step_in_a_branch_that_hangs_ends_the_run(bench: Bench, gate: Gate) -> None:
@@ -139,7 +139,7 @@ def test_a_step_in_a_branch_that_hangs_ends_the_run(bench: Bench, gate: Gate) ->
 
         async def branch(octx: Any) -> None:
             fn = (hung if bench.flavour == "def" else cancelled)(gate)
-            await octx.step("hangs", fn if job.attempt == 1 else bench.does("again", "again"), timeout=0.3)
+            await octx.step("hangs", fn if job.attempt == 1 else bench.does("again", "again"), timeout=0.2)
 
         await octx.all(branch)
 
@@ -164,14 +164,14 @@ def test_a_control_path_that_hangs_ends_the_run(bench: Bench, gate: Gate) -> Non
         else:
             await octx.step("again", bench.does("again", "again"))
 
-    ends_though(bench, gate, body, "MaxDurationExceeded", max_duration=0.6)
+    ends_though(bench, gate, body, "MaxDurationExceeded", max_duration=0.4)
     assert "late" not in bench.ran
 
 
 def test_the_heartbeats_of_a_run_that_is_left_behind_stop(bench: Bench, gate: Gate) -> None:
     bench.open(visibility_timeout=0.6)
     fn = hung(gate) if bench.flavour == "def" else swallowing(gate)
-    bench.define(hanging(bench, fn, timeout=0.3))
+    bench.define(hanging(bench, fn, timeout=0.2))
     bench.start()
     id = bench.add(max_attempts=1)
     job = bench.ended(id)
