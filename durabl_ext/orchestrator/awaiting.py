@@ -11,8 +11,9 @@ from typing import Any, TypeVar, TypeVarTuple, cast, overload
 
 from durabl_ext.errors import StepTimeout
 from durabl_ext.options import Seconds
+from durabl_ext.orchestrator.calls import Asked
 from durabl_ext.orchestrator.context import AsyncStepContext, StepContext
-from durabl_ext.orchestrator.execution import Asked, Execution
+from durabl_ext.orchestrator.execution import Execution
 from durabl_ext.orchestrator.history import Failed, Group, Scope
 from durabl_ext.orchestrator.waiting import gather_failures
 from durabl_ext.orchestrator.watchdog import GRACE

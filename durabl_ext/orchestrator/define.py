@@ -11,7 +11,7 @@ from durabl_ext.errors import OrchestrationUnsupportedError, OrchestratorTypeCon
 from durabl_ext.job import DurableJob
 from durabl_ext.options import Seconds
 from durabl_ext.orchestrator.awaiting import AsyncOrchestrationContext
-from durabl_ext.orchestrator.execution import checked_positive
+from durabl_ext.orchestrator.calls import checked_positive
 from durabl_ext.orchestrator.orchestration import Orchestration
 from durabl_ext.orchestrator.view import JournalView, view_of
 from durabl_ext.orchestrator.waiting import OrchestrationContext

@@ -9,28 +9,24 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pymongo.errors import PyMongoError
 
 from durabl_ext.core.journal import Step
-from durabl_ext.core.transaction import Transaction, is_transient
-from durabl_ext.errors import JournalTooLarge, NonSerializableStepResult, TransactionsUnsupportedError
-from durabl_ext.options import Seconds, checked_seconds
+from durabl_ext.errors import JournalTooLarge, NonSerializableStepResult
+from durabl_ext.options import Seconds
 from durabl_ext.orchestrator import records
+from durabl_ext.orchestrator.calls import Asked, Caller, checked_positive, checked_text
 from durabl_ext.orchestrator.history import START, Failed, History, Scope
-from durabl_ext.orchestrator.watchdog import GRACE
+from durabl_ext.orchestrator.transacted import transacted
 from durabl_ext.outcomes import Appended, LeaseLost, NotFound
 from durabl_ext.runtime.access import codec
 from durabl_ext.runtime.hold import Hold
 from durabl_ext.runtime.signal import RunAborted, Stop
-from durabl_ext.runtime.transactions import LIMIT, begin, opened
-from simplequeue.handlers import is_async
 from simplequeue.job import Document
-from simplequeue.jobs import Session
 from simplequeue.payload import PayloadError, cut, shown
 
 T = TypeVar("T")
@@ -39,46 +35,11 @@ RETRY_FIRST = 0.05
 RETRY_MOST = 2.0
 """Seconds between attempts to store a step that has ended."""
 
-TRIES = 10
-"""How often a transactional step is tried while others write to the same documents."""
-
 USE_BRANCHES = (
     "Steps are numbered in the order they are called, which between tasks is left to chance: give each its own numbers "
     "with octx.all(branch, branch), and call no step inside of a step"
 )
 NOT_INSIDE = "A step is done or not done as a whole: call the function itself, or make it a step of the body"
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A step that the body calls."""
-
-    job_id: str
-    seq: str
-    name: str
-    fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    key: str
-    timeout: float
-    transactional: bool
-    beside: tuple[str, ...]
-
-
-class Caller(Protocol):
-    """How the steps of one kind of body are called."""
-
-    def me(self) -> object:
-        """The task or thread that is calling."""
-
-    async def call(self, asked: Asked, session: Session | None, stop: Stop) -> Any:
-        """Gives what the function returns or raises.
-
-        Raises:
-            StepTimeout: It takes too long.
-        """
-
-    async def finish(self, keeping: Coroutine[Any, Any, T]) -> T:
-        """Sees something through: a step that has ended is kept, also when the run is told to stop meanwhile."""
 
 
 class Execution:
@@ -92,6 +53,7 @@ class Execution:
 
     Attributes:
         stop: Tells the body to end.
+        caller: As given.
     """
 
     def __init__(self, hold: Hold, caller: Caller, step_timeout: float, seed: Callable[[], str]) -> None:
@@ -101,7 +63,7 @@ class Execution:
         self.history = History(self.job.id, stored.get("steps") or ())
         self.stop = Stop()
         self.step_timeout = step_timeout
-        self._caller = caller
+        self.caller = caller
         self._seed = seed
         hold.run.stop.when_set(self.stopped)
 
@@ -170,7 +132,7 @@ class Execution:
         """Raises what ends the run, and for a call that is not made by the body itself."""
         self.history.check()
         running = next(iter(scope.running.values()), None)
-        if scope.owner != self._caller.me():
+        if scope.owner != self.caller.me():
             self._refuse_call(scope, f"calls {called!r} from another task or thread than its own", USE_BRANCHES)
         if self.hold.waits and running is not None:
             self._refuse_call(scope, f"calls {called!r} inside of {running[1]!r}", NOT_INSIDE)
@@ -183,7 +145,7 @@ class Execution:
             return records.value_of(self.job.id, record)
         try:
             await self.keep_failures(failures)
-            stored = await (self._transacted(asked) if asked.transactional else self._performed(asked))
+            stored = await (transacted(self, asked) if asked.transactional else self._performed(asked))
             return stored["result"]
         except asyncio.CancelledError:
             if self.stop.reason is not None:  # a body that swallows it must not end as if the step had been done
@@ -203,14 +165,14 @@ class Execution:
             JournalTooLarge: There is no room.
             PyMongoError: It is refused, and was for as long as a lease.
         """
-        return self._kept(step, await self._insisted(lambda: self.hold.access.append_step(self.hold.claim, step)))
+        return self.taken(step, await self._insisted(lambda: self.hold.access.append_step(self.hold.claim, step)))
 
     async def start(self) -> Document:
         """What ``now`` and ``uuid`` go by: set once in the life of a job."""
         self.history.check()
         if (record := self.history.start) is None:
             step = Step(START, START, {"now": await self.now(), "seed": self._seed()})
-            record = await self._caller.finish(self.keep(step))
+            record = await self.caller.finish(self.keep(step))
         return record
 
     async def time(self) -> datetime:
@@ -250,7 +212,12 @@ class Execution:
     def _refuse_call(self, scope: Scope, called: str, remedy: str) -> NoReturn:
         self.history.refuse(f"{scope.prefix}*", None, called, remedy)
 
-    def _kept(self, step: Step, answer: Appended | LeaseLost | NotFound) -> Document:
+    def taken(self, step: Step, answer: Appended | LeaseLost | NotFound) -> Document:
+        """Takes note of what has been added to the journal, and gives it as it is there.
+
+        Raises:
+            RunAborted: The claim is no longer this run's.
+        """
         if not isinstance(answer, Appended):
             self.history.fail(self.hold.lost())
         record = dict(answer.stored)
@@ -258,73 +225,23 @@ class Execution:
         return record
 
     async def _performed(self, asked: Asked) -> Document:
-        result = await self._caller.call(asked, None, self._stop_of_step())
+        result = await self.caller.call(asked, None, self.stop_of_step())
 
         async def kept() -> Document:
-            return await self.keep(await self._record(asked, result))
+            return await self.keep(await self.record(asked, result))
 
-        return await self._caller.finish(kept())
+        return await self.caller.finish(kept())
 
-    async def _transacted(self, asked: Asked) -> Document:
-        """Calls a function and keeps its step in one transaction, again where others wrote to the same documents."""
-        if not self.hold.waits and self.hold.in_thread() is None and not is_async(asked.fn):
-            raise TransactionsUnsupportedError(
-                self.job.id,
-                f"the function of its step {asked.name!r} cannot wait for an async driver",
-                "make the function async def",
-            )
-        async with opened(self.hold) as made:
-            until = time.monotonic() + LIMIT
-            for left in reversed(range(TRIES)):
-                await begin(self.hold, made)
-                bounded = replace(asked, timeout=min(asked.timeout, max(until - time.monotonic(), GRACE)))
-                try:
-                    return await self._committed(bounded, made)
-                except BaseException as error:
-                    await self._caller.finish(made.abort())
-                    if not left or not is_transient(error) or time.monotonic() >= until:
-                        raise
-                await self.hold.pause(_jitter.uniform(0, RETRY_FIRST * (TRIES - left)))
-        raise AssertionError("a last try returns or raises")
-
-    async def _committed(self, asked: Asked, made: Transaction) -> Document:
-        result = await self._caller.call(asked, made.session, self._stop_of_step())
-
-        async def committed() -> Document:
-            step = await self._record(asked, result)
-            answer = await made.append(step)
-            if isinstance(answer, Appended):
-                await made.commit()
-            return self._kept(step, answer)
-
-        return await self._caller.finish(committed())
-
-    def _stop_of_step(self) -> Stop:
+    def stop_of_step(self) -> Stop:
+        """Tells a step to end when its run is to."""
         stop = Stop()
         self.stop.when_set(lambda: stop.set(self.stop.reason or "shutdown"))
         return stop
 
-    async def _record(self, asked: Asked, result: object) -> Step:
+    async def record(self, asked: Asked, result: object) -> Step:
+        """The record of a step that has ended well."""
         at = await self.now()
         return records.of_result(self.job.id, asked.seq, asked.name, result, at, asked.beside, codec(self.hold.access))
-
-
-def checked_positive(value: Seconds, path: str) -> float:
-    """Gives back a duration in seconds that is more than none."""
-    seconds = checked_seconds(value, path)
-    if seconds <= 0:
-        raise PayloadError(path, f"expected more than 0 seconds, found {value!r}")
-    return seconds
-
-
-def checked_text(name: object, path: str) -> None:
-    """Raises for what is no text that can be stored, or an empty one."""
-    if not isinstance(name, str) or not name:
-        raise PayloadError(path, f"expected a text that is not empty, found {shown(name)}")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise PayloadError(path, "holds a lone surrogate, which is no character UTF-8 can write") from None
 
 
 # Not the module's own generator: an application's seed must not make workers everywhere come back at once.

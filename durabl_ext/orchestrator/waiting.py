@@ -11,8 +11,9 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from durabl_ext.errors import StepTimeout
 from durabl_ext.options import Seconds
+from durabl_ext.orchestrator.calls import Asked
 from durabl_ext.orchestrator.context import StepContext
-from durabl_ext.orchestrator.execution import Asked, Execution
+from durabl_ext.orchestrator.execution import Execution
 from durabl_ext.orchestrator.history import BranchStopped, Group, Scope
 from durabl_ext.orchestrator.watchdog import Limit, Watchdog
 from durabl_ext.outcomes import LeaseLost, Renewed

@@ -11,8 +11,8 @@ from pymongo.database import Database
 
 from durabl_ext.job import DurableJob
 from durabl_ext.options import Seconds, checked_whole
+from durabl_ext.orchestrator.calls import checked_positive, checked_text
 from durabl_ext.orchestrator.define import AsyncBody, SyncBody
-from durabl_ext.orchestrator.execution import checked_positive, checked_text
 from durabl_ext.orchestrator.view import StepView, view_of
 from durabl_ext.testing.attempt import Attempt, attempt
 from durabl_ext.testing.bench import Bench, Terms
