@@ -180,7 +180,19 @@ def bodies_of(do: Effects) -> dict[str, AnyBody]:
             assert error.args == ("no answer", 7)  # noqa: PT017  # it is to be caught here, in every run
             await octx.step("cancel", do.plain)
 
-    return {body.__name__: body for body in (sequence, loop, gather, branches, transactional, catching, compensating)}
+    async def undoing(job: Any, octx: Any) -> None:
+        async def trip(octx: Any) -> None:
+            await octx.step("hotel", do.plain)
+            await octx.step("flight", do.failing)
+
+        try:
+            await octx.all(trip)
+        except ConnectionError as error:
+            assert error.args == ("no answer", 7)  # noqa: PT017  # as above
+            await octx.step("undo hotel", do.plain)
+
+    bodies = (sequence, loop, gather, branches, transactional, catching, compensating, undoing)
+    return {body.__name__: body for body in bodies}
 
 
 APPENDS = {
@@ -191,6 +203,7 @@ APPENDS = {
     "transactional": 3,
     "catching": 3,
     "compensating": 3,
+    "undoing": 3,
 }
 """How many records the journal of each body has."""
 

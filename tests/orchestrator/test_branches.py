@@ -90,11 +90,16 @@ def test_the_first_failure_lets_the_others_finish_their_step_and_start_no_other(
     seen: list[Any] = []
 
     async def fails(octx: Any) -> None:
+        await octx.step("meets", waits_until(bench, "meets", lambda step: failed.reached.is_set()))
         await octx.step("fails", bench.does("fails", act=raising(ConnectionError("first"))))
+
+    def has_failed(step: Any) -> bool:
+        failed.reached.set()
+        return failed.opened.is_set()
 
     async def slow(octx: Any) -> None:
         try:
-            await octx.step("slow", waits_until(bench, "slow", lambda step: failed.opened.is_set()))
+            await octx.step("slow", waits_until(bench, "slow", has_failed))
             await octx.step("never", bench.does("never"))
         finally:
             seen.append("slow ended")
@@ -117,38 +122,38 @@ def test_the_first_failure_lets_the_others_finish_their_step_and_start_no_other(
     job = bench.ended(bench.add(max_attempts=1))
     assert job.error is not None
     assert job.error["message"] == "first"
-    assert sorted(bench.ran) == ["fails", "slow"]
+    assert sorted(bench.ran) == ["fails", "meets", "slow"]
     assert seen == ["slow ended", ("first",)]
-    assert [step["name"] for step in bench.steps(job.id)] == ["slow"]
+    assert [step["name"] for step in bench.steps(job.id)] == ["meets", "slow"]
 
 
 def test_a_branch_that_swallows_its_end_starts_no_other_step(bench: Bench) -> None:
-    async def fails(octx: Any) -> None:
-        raise ConnectionError
+    failed = Gate()
+
+    def has_failed(step: Any) -> bool:
+        failed.reached.set()
+        return failed.opened.is_set()
 
     async def swallows(octx: Any) -> None:
-        await octx.step("waits", waits_until(bench, "waits", lambda step: failed))
+        await octx.step("waits", waits_until(bench, "waits", has_failed))
         for n in range(3):
             with suppress(BaseException):
                 await octx.step(f"never {n}", bench.does(f"never {n}"))
             with suppress(BaseException):
                 await octx.all(giving(bench, "never"))
 
-    failed: list[int] = []
-
-    async def marks(octx: Any) -> None:
-        try:
-            await fails(octx)
-        finally:
-            failed.append(1)
+    async def fails(octx: Any) -> None:
+        await octx.step("meets", waits_until(bench, "meets", lambda step: failed.reached.is_set()))
+        failed.opened.set()
+        raise ConnectionError
 
     async def body(job: Any, octx: Any) -> None:
-        await octx.all(swallows, marks)
+        await octx.all(swallows, fails)
 
     bench.define(body)
     bench.start()
     assert bench.ended(bench.add(max_attempts=1)).status == "failed"
-    assert bench.ran == ["waits"]
+    assert sorted(bench.ran) == ["meets", "waits"]
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -194,15 +199,20 @@ def test_a_compensated_failure_of_branches_stays_compensated(bench: Bench, depth
 
 
 def test_a_group_after_which_the_body_went_on_in_a_group_stays_as_it_was(bench: Bench) -> None:
-    order: list[str] = []
+    failed = Gate()
+
+    def has_failed(step: Any) -> bool:
+        failed.reached.set()
+        return failed.opened.is_set()
 
     async def body(job: Any, octx: Any) -> None:
         async def stopped(octx: Any) -> None:
-            await octx.step("waits", waits_until(bench, "waits", lambda step: order))
+            await octx.step("waits", waits_until(bench, "waits", has_failed))
             await octx.step("never", bench.does("never"))
 
         async def fails(octx: Any) -> None:
-            order.append("failing")
+            await octx.step("meets", waits_until(bench, "meets", lambda step: failed.reached.is_set()))
+            failed.opened.set()
             raise ConnectionError("by itself")
 
         with suppress(ConnectionError):
@@ -214,7 +224,7 @@ def test_a_group_after_which_the_body_went_on_in_a_group_stays_as_it_was(bench: 
     job = bench.done(body)
     assert (job.status, job.error, job.attempt) == ("completed", None, 2)
     assert bench.ran.count("never") == 0
-    assert sorted(bench.ran) == ["undo 1", "undo 2", "waits"]
+    assert sorted(bench.ran) == ["meets", "undo 1", "undo 2", "waits"]
 
 
 def test_groups_in_a_branch_that_was_done_before_another_failed_are_replayed(bench: Bench) -> None:

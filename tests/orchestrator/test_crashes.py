@@ -20,7 +20,7 @@ from tests.watching import until
 DB = Database[dict[str, Any]]
 SIGKILLED = -9
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
-IN_ORDER = ("sequence", "loop", "transactional", "catching", "compensating")
+IN_ORDER = ("sequence", "loop", "transactional", "catching", "compensating", "undoing")
 """Bodies that do one thing at a time."""
 
 
