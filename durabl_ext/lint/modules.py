@@ -66,7 +66,7 @@ class Modules:
         return found if found is None or importer.is_absolute() else Path(os.path.relpath(found))
 
     def _found(self, importer: Path, imported: Imported) -> Path | None:
-        folder = Path(os.path.abspath(importer)).parent  # noqa: PTH100 - resolve() follows links, and imports do not
+        folder = Path(os.path.abspath(importer)).parent  # noqa: PTH100  # resolve() follows links, and imports do not
         if imported.level:
             for _ in range(imported.level - 1):
                 folder = folder.parent

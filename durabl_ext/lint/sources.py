@@ -16,7 +16,7 @@ LONGEST = 60
 """Of the texts that messages quote."""
 
 
-class Unreadable(Exception):  # noqa: N818 - it is collected as a value, like the findings
+class Unreadable(Exception):  # noqa: N818  # it is collected as a value, like the findings
     """Says that a file is not there, or holds no Python that the running interpreter could read.
 
     Attributes:
