@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TextIO, get_args
 
 import click
@@ -13,8 +12,8 @@ import click
 from benchmarks.pairs import Compare, alternate, by_difference, by_percentile, by_ratio, compared
 from benchmarks.report import Line, Target, table
 from benchmarks.samples import Samples, open_samples
+from benchmarks.server import server
 from benchmarks.sizes import FULL, QUICK, Colour, Sizes
-from simplequeue.embedded import MongodUnavailable, mongod
 
 RATE = Target("at least", 0.9)
 LATENCY = Target("at most", 1.15)
@@ -42,7 +41,7 @@ def main(uri: str | None, only: tuple[str, ...], quick: bool, file: TextIO | Non
     """Measures the base layer beside a hand-written loop, in turns, on one server."""
     began = time.monotonic()
     sizes = QUICK if quick else FULL
-    with _server(uri) as address, open_samples(address, sizes) as (samples, machine):
+    with server(uri) as address, open_samples(address, sizes) as (samples, machine):
         click.echo(", ".join(f"{name} {value}" for name, value in machine.items()))
         lines = [line for name in only or JUDGED for line in _measured(name, samples, sizes)]
     click.echo(table(lines))
@@ -58,19 +57,6 @@ def _measured(name: str, samples: Samples, sizes: Sizes) -> Iterator[Line]:
         pairs = alternate(samples[name, colour], *sizes.pairs[name], warm_up=name != "memory")
         for label, unit, target, compare in JUDGED[name]:
             yield Line(label, colour, len(pairs), unit, target, compared(pairs, compare))
-
-
-@contextmanager
-def _server(uri: str | None) -> Iterator[str]:
-    if uri is not None:
-        yield uri
-        return
-    server = mongod()
-    try:
-        with server:
-            yield server.uri
-    except MongodUnavailable as error:
-        raise click.ClickException(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -18,23 +18,28 @@ HEAD = ("measure", "queue", "pairs", "unit", "ours", "loop", "ours to loop", "90
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What ours against the loop may be: at least or at most so many times as much, or so many MB more."""
+    """What ours against the other side may be: at least or at most so many times as much, or so much more of a unit."""
 
-    kind: Literal["at least", "at most", "MB more"]
+    kind: Literal["at least", "at most", "MB more", "ms more", "writes more"]
     bound: float
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of a difference; None where it is a ratio, or a figure by itself, that is judged."""
+        return self.kind.removesuffix(" more") if self.kind.endswith(" more") else None
 
     def is_met(self, against: float) -> bool:
         """Whether it is."""
         return against >= self.bound if self.kind == "at least" else against <= self.bound
 
     def __str__(self) -> str:
-        if self.kind == "MB more":
-            return f"≤ {self.bound:+g} MB"
+        if self.unit is not None:
+            return f"≤ {self.bound:+g} {self.unit}"
         return f"{'≥' if self.kind == 'at least' else '≤'} {self.bound:.2f}"
 
     def shown(self, against: float) -> str:
-        """Ours against the loop, as a text."""
-        return f"{against:+.1f} MB" if self.kind == "MB more" else f"{against:.2f}"
+        """Ours against the other side, as a text."""
+        return f"{against:.2f}" if self.unit is None else f"{against:+.1f} {self.unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +94,14 @@ def machine(server_version: str) -> dict[str, Any]:
 
 def table(lines: Iterable[Line]) -> str:
     """The lines under their heads, in columns; a Markdown table as well."""
-    rows = [HEAD, *(line.cells() for line in lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    return columns(HEAD, [line.cells() for line in lines])
+
+
+def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows of cells under their heads, each column as wide as its widest cell."""
+    all_rows = [head, *rows]
+    widths = [max(len(row[column]) for row in all_rows) for column in range(len(head))]
     written = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in all_rows
     ]
     return "\n".join([written[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *written[1:]])
