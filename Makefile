@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test soak check types lint lowest clean
+.PHONY: demo test soak check types lint lowest bench clean
 .DEFAULT_GOAL := test
 
 # Where PYTHON is given, an environment of another Python is made anew; else the one that is there is taken.
@@ -45,6 +45,10 @@ types: .venv/ready
 
 lowest: .venv-lowest/ready
 	.venv-lowest/bin/python -m pytest tests/conformance $(ARGS)
+
+# The extension beside the floor, in less than ten minutes.
+bench: .venv/ready
+	$(BIN)/python -m benchmarks.durable $(ARGS)
 
 clean:
 	rm -rf .venv .venv-lowest build *.egg-info .mypy_cache .ruff_cache .pytest_cache
