@@ -10,7 +10,7 @@ ifneq ($(origin PYTHON),file)
 VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version())')
 $(if $(VERSION),,$(error PYTHON=$(PYTHON) does not run))
 other = $(shell test ! -e $1/pyvenv.cfg || grep -qx 'version = $(VERSION)' $1/pyvenv.cfg || echo $1/ready)
-.PHONY: $(call other,.venv) $(call other,.venv-lowest)
+.PHONY: $(call other,.venv) $(call other,.venv-lowest) $(call other,.venv-peers)
 endif
 
 .venv/ready: pyproject.toml
@@ -46,9 +46,16 @@ types: .venv/ready
 lowest: .venv-lowest/ready
 	.venv-lowest/bin/python -m pytest tests/conformance $(ARGS)
 
-# The extension beside the floor, in less than ten minutes.
+# What the benchmarks compare with, away from what is developed with. Where it cannot be had, they go without.
+.venv-peers/ready: benchmarks/durable/peers.txt
+	$(PYTHON) -m venv $(if $(call other,.venv-peers),--clear) .venv-peers
+	.venv-peers/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+# The extension beside the floor and its peers, in less than ten minutes.
 bench: .venv/ready
+	$(MAKE) .venv-peers/ready || echo 'The peers cannot be installed: the benchmarks go without them.'
 	$(BIN)/python -m benchmarks.durable $(ARGS)
 
 clean:
-	rm -rf .venv .venv-lowest build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-lowest .venv-peers build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -16,6 +16,7 @@ from benchmarks.durable.heartbeats import heartbeats
 from benchmarks.durable.imports import imports
 from benchmarks.durable.logs import logs
 from benchmarks.durable.memory import memory
+from benchmarks.durable.peers import peers
 from benchmarks.durable.pickup import pickup
 from benchmarks.durable.place import Place, open_place
 from benchmarks.durable.report import Line, load, table, write
@@ -35,6 +36,7 @@ MEASURES: dict[str, Callable[[Place, Sizes], Iterator[Line]]] = {
     "memory": memory,
     "imports": imports,
     "logs": logs,
+    "peers": peers,
 }
 
 

@@ -37,6 +37,8 @@ class Sizes:
         worked: Jobs that a worker works on before its memory is taken.
         beats: Intervals for which heartbeats are counted.
         logging: Jobs that log.
+        peer_jobs: The backlog of a peer.
+        peer_pickups: Jobs that come one at a time, for a peer.
     """
 
     pairs: Mapping[str, tuple[int, float]]
@@ -53,6 +55,8 @@ class Sizes:
     worked: int
     beats: int
     logging: int
+    peer_jobs: int
+    peer_pickups: int
 
 
 FULL = Sizes(
@@ -66,6 +70,7 @@ FULL = Sizes(
         "memory": (5, 15),
         "imports": (9, 10),
         "logs": (5, 15),
+        "peers": (5, 20),
     },
     jobs={16: 3_000, 64: 5_000, 256: 8_000},
     shared=4_000,
@@ -80,6 +85,8 @@ FULL = Sizes(
     worked=2_000,
     beats=4,
     logging=48,
+    peer_jobs=1_500,
+    peer_pickups=20,
 )
 """Less than ten minutes, on two cores that others use too."""
 
@@ -98,5 +105,7 @@ QUICK = Sizes(
     worked=300,
     beats=2,
     logging=16,
+    peer_jobs=50,
+    peer_pickups=3,
 )
 """Whether it works, rather than how fast it is."""
