@@ -52,7 +52,7 @@ lowest: .venv-lowest/ready
 	.venv-peers/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	touch $@
 
-# The extension beside the floor and its peers, in less than ten minutes.
+# The extension beside the floor and its peers, in less than ten minutes; compare with `python -m benchmarks.check`.
 bench: .venv/ready
 	$(MAKE) .venv-peers/ready || echo 'The peers cannot be installed: the benchmarks go without them.'
 	$(BIN)/python -m benchmarks.durable $(ARGS)
