@@ -48,7 +48,8 @@ class Run:
         self.began = time.monotonic()
         self.deadline = asked_at + lease.total_seconds()
         self.interval = interval or lease.total_seconds() / BEATS
-        self.next_beat = self.began + self.interval
+        # From what the runs of a claim have in common, so that one write renews them all.
+        self.next_beat = asked_at + self.interval
         self.settling = False
         """Its handler has ended and its end is being written: what comes of that says whether the lease was lost."""
         self.orphaned = False

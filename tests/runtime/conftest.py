@@ -31,6 +31,7 @@ class Calls:
     Attributes:
         counts: How many calls there were, by name.
         batches: How many ends each call of ``settle`` had.
+        beats: How many runs each call of ``heartbeat`` had.
     """
 
     NAMES = ("claim", "settle", "heartbeat", "log", "next_due", "recover")
@@ -39,6 +40,7 @@ class Calls:
         self.before: Callable[[str, int], object] = lambda name, number: None
         self.counts: Counter[str] = Counter()
         self.batches: list[int] = []
+        self.beats: list[int] = []
         self._lock = threading.Lock()
 
     def fail(self, name: str, error: Exception, first: int = 0, times: int = 1_000_000) -> None:
@@ -59,6 +61,8 @@ class Calls:
         with self._lock:
             if name == "settle":
                 self.batches.append(len(args[0]))
+            if name == "heartbeat":
+                self.beats.append(len(args[0]))
             self.counts[name] += 1
             return self.counts[name] - 1
 

@@ -296,3 +296,17 @@ def test_a_claim_whose_answer_took_longer_than_its_lease_is_given_back_and_not_b
     assert seen.ids == [id]
     assert (queue.get(id).status, queue.get(id).attempt) == ("completed", 1)
     assert told.wait_for("lease-lost").op == "deadline"
+
+
+def test_the_runs_of_a_claim_are_renewed_together_each_time(open_queue: Opener) -> None:
+    calls, go_on = Calls(), threading.Event()
+    queue = open_queue(calls, visibility_timeout=60)
+    runs = Runs(lambda job, ctx: go_on.wait(60))
+    queue.process("a", runs, concurrency=32, heartbeat_interval=0.2)
+    queue.enqueue_many([Enqueue("a") for _ in range(32)])
+    queue.start(reaper=False)
+    runs.wait_for(32)
+    until(lambda: len(calls.beats) >= 4)
+    assert set(calls.beats) == {32}
+    go_on.set()
+    runs.wait_for_ends(32)
