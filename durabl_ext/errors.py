@@ -157,7 +157,8 @@ class TransactionsUnsupportedError(FatalJobError):
         self,
         job_id: str,
         reason: str = "there is no replica set here",
-        remedy: str = "start mongod with --replSet, one member is enough; in tests the fixture mongo_replica_set does",
+        remedy: str = "start mongod with --replSet, one member is enough; in tests take the fixture mongo_replica_set, "
+        "with OrchestrationHarness and assert_crash_safe as db=mongo_replica_set.test",
     ) -> None:
         super().__init__(job_id, reason, remedy)
         self.job_id, self.reason, self.remedy = job_id, reason, remedy

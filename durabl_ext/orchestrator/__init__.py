@@ -2,7 +2,7 @@
 
 from durabl_ext.orchestrator.awaiting import AsyncOrchestrationContext
 from durabl_ext.orchestrator.context import AsyncStepContext, StepContext
-from durabl_ext.orchestrator.define import AsyncOrchestrator, Orchestrator
+from durabl_ext.orchestrator.define import AsyncOrchestrator, Bounds, Orchestrator
 from durabl_ext.orchestrator.view import JournalView, StepView
 from durabl_ext.orchestrator.waiting import OrchestrationContext
 
@@ -10,6 +10,7 @@ __all__ = [
     "AsyncOrchestrationContext",
     "AsyncOrchestrator",
     "AsyncStepContext",
+    "Bounds",
     "JournalView",
     "OrchestrationContext",
     "Orchestrator",

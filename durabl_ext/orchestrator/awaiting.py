@@ -250,7 +250,7 @@ async def in_scope(execution: Execution, scope: Scope, start: Callable[[], Await
     execution.history.check()
     if unfinished is not None:
         seq, name = unfinished
-        execution.history.refuse(seq, f"step {name!r}, by now", "returns while that runs", FINISH_IT)
+        execution.history.refuse(seq, None, f"returns while step {name!r} runs", FINISH_IT)
     execution.history.end(scope.prefix)
     return cast(T, result)
 

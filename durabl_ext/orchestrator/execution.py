@@ -94,7 +94,7 @@ class Execution:
             raise TypeError(f"step {name!r}: expected a function that takes the step, found {fn!r:.100}")
         if key is not None:
             checked_text(key, "idempotency_key")
-        seconds = self.step_timeout if timeout is None else checked_positive(timeout, "timeout")
+        seconds = self.step_timeout if timeout is None else checked_positive(timeout, f"timeout of step {name!r}")
         seq = scope.take()
         record = self.history.step(seq, name)
         if record is None and scope.group is not None:

@@ -71,7 +71,7 @@ class Signal:
 
     @property
     def reason(self) -> Reason | None:
-        """Why: ``"lease-lost"``, ``"deadline"`` (the lease could not be renewed in time) or ``"shutdown"``."""
+        """Why: ``"lease-lost"``, ``"deadline"`` (no heartbeat got through, or a time is over) or ``"shutdown"``."""
         return self._stop.reason
 
     def wait(self, timeout: float | None = None) -> bool:
