@@ -34,7 +34,7 @@ def app_of(order: Order) -> Any:
     )
     called: list[float] = []
 
-    @app.task(name="send-mail")  # type: ignore[untyped-decorator, unused-ignore]
+    @app.task(name="send-mail")  # type: ignore[untyped-decorator, unused-ignore]  # Celery has no types, where it is installed
     def send_mail(data: dict[str, Any]) -> None:
         called.append(time.monotonic())
         if order.tells:
