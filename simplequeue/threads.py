@@ -11,10 +11,11 @@ import contextvars
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from queue import SimpleQueue
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -26,8 +27,25 @@ MISSED_SIGNAL = 0.5
 runs its handler when the main thread next wakes by itself."""
 
 
+Done = Callable[[Any, BaseException | None], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call that waits for a thread, and what is told its result on the loop that asked for it."""
+
+    make: Callable[[], Any]
+    context: contextvars.Context
+    loop: asyncio.AbstractEventLoop
+    done: Done
+
+
 class Threads:
     """Runs calls from an event loop in daemon threads, as many as there are calls at once; idle ones are reused.
+
+    Calls that come together go to one thread, which wakes the next before it begins: if the call takes no time it has
+    made the next one itself by then, and if it waits for something the next thread takes over. So a lot of quick calls
+    costs one change of threads, and their results one wake-up of the loop.
 
     Args:
         name: What the threads are called, for a stack dump.
@@ -35,49 +53,116 @@ class Threads:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
+        self._lock = threading.Lock()
+        self._waiting: deque[_Call] = deque()
+        self._results: deque[tuple[_Call, Any, BaseException | None]] = deque()
+        self._idle: list[threading.Lock] = []
+        self._waking = False
         self._closed = False
 
     async def run(self, call: Callable[[], T]) -> T:
         """Gives what the call returns or raises; when the waiting task is cancelled, the call itself goes on."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
-        context = contextvars.copy_context()
-
-        def task() -> None:
-            # An error travels as a value: thrown into the waiting task, a GeneratorExit would close its coroutines,
-            # a StopIteration is refused, and SystemExit ends the loop.
-            result, error = None, None
-            try:
-                result = context.run(call)
-            except BaseException as raised:
-                error = raised
-            tell(loop, _answer, answer, (result, error))
-
-        try:
-            inbox = self._idle.pop()
-        except IndexError:
-            inbox = SimpleQueue()
-            threading.Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True).start()
-        inbox.put(task)
+        # An error travels as a value: thrown into the waiting task, a GeneratorExit would close its coroutines, a
+        # StopIteration is refused, and SystemExit ends the loop.
+        answer: asyncio.Future[tuple[T, BaseException | None]] = asyncio.get_running_loop().create_future()
+        self.begin(call, lambda result, error: None if answer.done() else answer.set_result((result, error)))
         result, error = await answer
         if error is not None:
             raise error
-        return cast(T, result)
+        return result
+
+    def begin(self, call: Callable[[], Any], done: Done) -> None:
+        """Has a call made, and what it returned and raised told on the running loop to ``done``, which must not raise.
+
+        Raises:
+            RuntimeError: No thread can be had.
+        """
+        asked = _Call(call, contextvars.copy_context(), asyncio.get_running_loop(), done)
+        with self._lock:
+            self._waiting.append(asked)
+            if self._waking:
+                return
+            self._waking = True
+        try:
+            self._wake()
+        except RuntimeError:
+            with self._lock:
+                if asked not in self._waiting:  # a thread that has become free has it
+                    return
+                self._waiting.remove(asked)
+            raise
 
     def close(self) -> None:
         """Lets each thread end once it is idle."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().put(None)
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for turn in idle:
+            turn.release()
 
-    def _serve(self, inbox: SimpleQueue[Callable[[], None] | None]) -> None:
-        while (task := inbox.get()) is not None:
-            task()
-            del task  # the call's arguments must not live on in an idle thread
-            self._idle.append(inbox)
-            if self._closed:
-                self.close()
+    def _wake(self) -> None:
+        """Wakes an idle thread, or starts one."""
+        try:
+            try:
+                self._idle.pop().release()
+            except IndexError:
+                threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+        except BaseException:
+            self._waking = False
+            raise
+
+    def _serve(self) -> None:
+        turn = threading.Lock()
+        turn.acquire()
+        while True:
+            with self._lock:
+                self._waking = False
+            self._report()
+            while (asked := self._next()) is not None:
+                result, error = None, None
+                try:
+                    result = asked.context.run(asked.make)
+                except BaseException as raised:
+                    error = raised
+                self._results.append((asked, result, error))
+                del asked, result, error  # they must not live on in an idle thread
+            with self._lock:
+                if self._waiting:
+                    continue
+                if self._closed:
+                    return
+                self._idle.append(turn)
+            turn.acquire()
+
+    def _next(self) -> _Call | None:
+        """Takes the next call. Before it is made results are told that are there, here or by the thread that wakes."""
+        with self._lock:
+            asked = self._waiting.popleft() if self._waiting else None
+            more = bool(self._waiting)
+            wake = more and not self._waking
+            self._waking = self._waking or wake
+        if wake:
+            try:
+                self._wake()
+            except RuntimeError as error:
+                with self._lock:
+                    stranded = list(self._waiting)
+                    self._waiting.clear()
+                self._results.extend((left, None, error) for left in stranded)
+                more = False
+        if not more:
+            self._report()
+        return asked
+
+    def _report(self) -> None:
+        """Tells the loops that wait the results there are."""
+        ended: dict[asyncio.AbstractEventLoop, list[tuple[Done, Any, BaseException | None]]] = {}
+        with suppress(IndexError):
+            while True:
+                asked, result, error = self._results.popleft()
+                ended.setdefault(asked.loop, []).append((asked.done, result, error))
+        for loop, calls in ended.items():
+            tell(loop, _told, calls)
 
 
 class Latch:
@@ -127,7 +212,8 @@ class LoopThread:
     """
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
+        # A loop keeps the context it is made in, which may be that of the first job.
+        self._loop = contextvars.Context().run(asyncio.new_event_loop)
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -174,9 +260,9 @@ class LoopThread:
                     logger.exception("a task of %s tried to end the process", self._thread.name)
 
 
-def _answer(answer: asyncio.Future[T], result: T) -> None:
-    if not answer.done():
-        answer.set_result(result)
+def _told(calls: list[tuple[Done, Any, BaseException | None]]) -> None:
+    for done, result, error in calls:
+        done(result, error)
 
 
 async def settled(awaitable: Awaitable[T]) -> tuple[T | None, BaseException | None]:
