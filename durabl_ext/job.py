@@ -6,18 +6,20 @@ Here lives the shape of ``durable`` and nothing that moves a job. Absent is abse
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal, cast
 
-from durabl_ext.options import MAX_DELAY, Backoff, Request, Scope
-from simplequeue.job import Document, Job, job_from, new_document
+from durabl_ext.options import MAX_DELAY, Backoff, BackoffKind, Request, Scope
+from simplequeue.job import Document, Job, made, new_document, values_from
 from simplequeue.states import Status
 
 FailureKind = Literal["retries-exhausted", "fatal", "stalled"]
 
 DEFAULT_PRIORITY = 0
 DEFAULT_MAX_ATTEMPTS = 3
+USUAL = Backoff()
 FIRST_TIME = datetime.min.replace(tzinfo=UTC)
 
 
@@ -29,7 +31,7 @@ class LogLine:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DurableJob(Job):
     """Shows a job with what the extension knows of it, as it was when it was read.
 
@@ -84,8 +86,11 @@ def backoff_document(backoff: Backoff) -> Document:
 def order_of(document: Mapping[str, Any]) -> tuple[int, datetime]:
     """What decides when a stored job runs: its priority, and when it is due; a plain job is since it was added."""
     durable = _mapping(document.get("durable"))
-    times = (time for time in (durable.get("run_at"), document.get("created_at")) if isinstance(time, datetime))
-    return _whole(durable.get("priority"), DEFAULT_PRIORITY), next(times, FIRST_TIME)
+    time = durable.get("run_at")
+    if not isinstance(time, datetime):
+        added = document.get("created_at")
+        time = added if isinstance(added, datetime) else FIRST_TIME
+    return _whole(durable.get("priority"), DEFAULT_PRIORITY), time
 
 
 def durable_from(document: Mapping[str, Any]) -> DurableJob:
@@ -94,18 +99,21 @@ def durable_from(document: Mapping[str, Any]) -> DurableJob:
     A field of a type that this package never writes reads as absent, so that one document spoiled by another program
     does not stop what reads many.
     """
-    job = job_from(document)
-    base = {field.name: getattr(job, field.name) for field in fields(Job)}
+    values = values_from(document)
     durable = _mapping(document.get("durable"))
     dedupe = _mapping(durable.get("dedupe"))
+    backoff = _mapping(durable.get("backoff"))
     priority, run_at = order_of(document)
-    return DurableJob(
-        **base,
+    values.update(
         priority=priority,
         run_at=run_at,
         attempt=_whole(durable.get("attempt"), 0),
         max_attempts=_whole(durable.get("max_attempts"), DEFAULT_MAX_ATTEMPTS),
-        backoff=_backoff(_mapping(durable.get("backoff"))),
+        backoff=_backoff(
+            _kind(backoff.get("kind")),
+            _seconds(backoff.get("delay"), USUAL.delay),
+            _seconds(backoff.get("max_delay"), USUAL.max_delay),
+        ),
         dedupe_key=dedupe.get("key"),
         dedupe_scope=dedupe.get("scope"),
         failure_kind=durable.get("failure_kind"),
@@ -114,8 +122,9 @@ def durable_from(document: Mapping[str, Any]) -> DurableJob:
             for line in _list(durable.get("logs"))
             if isinstance(line, dict) and {"at", "message"} <= line.keys()
         ),
-        lease_expires_at=durable.get("lease_expires_at") if job.status is Status.RUNNING else None,
+        lease_expires_at=durable.get("lease_expires_at") if values["status"] is Status.RUNNING else None,
     )
+    return made(DurableJob, values)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -130,14 +139,12 @@ def _whole(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
 
 
-def _backoff(stored: Mapping[str, Any]) -> Backoff:
-    kind = stored.get("kind")
-    usual = Backoff()
-    return Backoff(
-        cast(Any, kind) if kind in ("fixed", "exponential") else usual.kind,
-        _seconds(stored.get("delay"), usual.delay),
-        _seconds(stored.get("max_delay"), usual.max_delay),
-    )
+def _kind(value: object) -> BackoffKind:
+    return value if value in ("fixed", "exponential") else USUAL.kind
+
+
+# Nearly all jobs of a queue have one or two rules.
+_backoff = lru_cache(maxsize=64)(Backoff)
 
 
 def _seconds(value: object, otherwise: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from uuid6 import uuid7
 
@@ -16,6 +16,7 @@ from simplequeue.failure import StoredError
 from simplequeue.states import Status
 
 Document = dict[str, Any]
+J = TypeVar("J", bound="Job")
 
 FIELDS = frozenset(
     ("_id", "action", "status", "error", "created_at", "updated_at", "started_at", "finished_at", "data"),
@@ -88,28 +89,38 @@ def job_from(document: Mapping[str, Any]) -> Job:
 
     A field that some other program left out reads as None, so that one such document does not stop what reads many.
     """
+    return made(Job, values_from(document))
+
+
+def job_of(stored: Document) -> Job:
+    """Makes the job of a new document that has been stored; the dictionary becomes the job's own."""
+    return made(Job, _as_values(stored, Status.QUEUED, _NOTHING_ELSE))
+
+
+def values_from(document: Mapping[str, Any]) -> Document:
+    """The attributes of a job as a stored document has them."""
     values = dict(document)
     beyond = _NOTHING_ELSE
     if len(values) != len(FIELDS) or not FIELDS.issuperset(values):
         beyond = {name: values.pop(name) for name in document.keys() - FIELDS}
         values = {**_NOTHING, **values}
-    return _made(values, _status(values["status"]), beyond)
+    return _as_values(values, _status(values["status"]), beyond)
 
 
-def job_of(stored: Document) -> Job:
-    """Makes the job of a new document that has been stored; the dictionary becomes the job's own."""
-    return _made(stored, Status.QUEUED, _NOTHING_ELSE)
+def made(kind: type[J], values: Document) -> J:
+    """Makes a job of all its attributes, which become its own."""
+    # Past the constructor of a frozen class, which makes a call for each field: for a batch of adds that was a third of
+    # what they cost beside the driver's own work.
+    job = object.__new__(kind)
+    object.__setattr__(job, "__dict__", values)
+    return job
 
 
-def _made(values: Document, status: Status, beyond: Mapping[str, Any]) -> Job:
+def _as_values(values: Document, status: Status, beyond: Mapping[str, Any]) -> Document:
     values["id"] = values.pop("_id")
     values["status"] = status
     values["_beyond"] = beyond
-    # Past the constructor of a frozen class, which makes a call for each field: for a batch of adds that was a third of
-    # what they cost beside the driver's own work.
-    job = object.__new__(Job)
-    object.__setattr__(job, "__dict__", values)
-    return job
+    return values
 
 
 def _status(stored: Any) -> Status:
