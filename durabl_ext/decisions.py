@@ -23,7 +23,7 @@ from durabl_ext.arguments import check_settlement, checked_actions, checked_line
 from durabl_ext.claims import Claim
 from durabl_ext.core import doubts, indexes, journal, leases, replay, stats
 from durabl_ext.core.changes import news
-from durabl_ext.core.claim import Claimed, Terms, claim, claim_where, next_due
+from durabl_ext.core.claim import Claimed, Reach, Terms, claim, claim_where, next_due, were_claimed
 from durabl_ext.core.claim_or_enqueue import claim_or_enqueue
 from durabl_ext.core.enqueue import enqueue
 from durabl_ext.core.journal import Limits, Step
@@ -62,6 +62,12 @@ Push = Literal["auto", True, False]
 ENSURE_EVERY = 60.0
 """Seconds between looks of a producer at whether the indexes of its keys are still there."""
 
+REACH = 8
+"""How many times as many candidates as it wants a claim reads at most, while others are quicker at the first ones."""
+
+CALM = 8
+"""After how many claims without a rival it comes back half of the way to the head of the queue."""
+
 HINT_WITHOUT_INDEX = 2
 """BadValue: what the server answers a command that names an index which is not there."""
 
@@ -83,7 +89,9 @@ class Decisions:
         self._limits = limits
         self._closed = False
         # The system's chance: an application's seed, or a fork, must not make retries everywhere due at once.
-        self._uniform = random.SystemRandom().uniform
+        chance = random.SystemRandom()
+        self._uniform, self._pick = chance.uniform, chance.sample
+        self._reach, self._calm = 1, 0
         self._ensure_again = 0.0
         self._doubts: dict[str, tuple[frozenset[Any], float]] = {}
 
@@ -138,7 +146,7 @@ class Decisions:
         at_most = sum(wants.values()) if limit is None else checked_count(limit, "limit")
         terms = self._terms(lease, adopt)
         await self._release_strays()
-        return await self._started(terms, lambda: claim(self._jobs, wants, at_most, terms))
+        return await self._started(terms, lambda: self._claimed(wants, at_most, terms))
 
     async def next_due(self, actions: Collection[str], after: datetime) -> datetime | None:
         wanted, time = checked_actions(actions), checked_time(after, "after")
@@ -240,6 +248,23 @@ class Decisions:
 
     async def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> DeleteResult:
         return await operations.sweep(self._jobs, before, limit)
+
+    async def _claimed(self, wants: Mapping[str, int], at_most: int, terms: Terms) -> Claimed:
+        claimed = await claim(self._jobs, wants, at_most, terms, Reach(self._reach, self._pick))
+        # A worker to which others were quicker looks elsewhere next time, and comes back when that was for nothing.
+        # With one worker the order stays exact, also where its candidates are cancelled.
+        if claimed.lost and (self._reach > 1 or await self._has_rivals(claimed.lost)):
+            self._reach, self._calm = min(self._reach * 2, REACH), 0
+        elif self._reach > 1:
+            self._calm += 1
+            if self._calm == CALM:
+                self._reach, self._calm = self._reach // 2, 0
+        return claimed
+
+    async def _has_rivals(self, lost: Sequence[Any]) -> bool:
+        with suppress(PyMongoError):  # what has been started must reach its worker
+            return await were_claimed(self._jobs, lost)
+        return False
 
     async def _claim_one(self, filter: Document, lease: Seconds) -> Claim | None:
         terms = self._terms(lease)

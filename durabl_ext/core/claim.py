@@ -7,7 +7,7 @@ answers what happened when an answer was lost.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -43,6 +43,25 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a claim looks beyond the jobs whose turn it is, so that several workers do not fight for the same ones.
+
+    Attributes:
+        times: How many times as many candidates are read as are wanted; 1 keeps to the exact order.
+        pick: Gives so many of a sequence by chance.
+    """
+
+    times: int = 1
+    pick: Callable[[Sequence[Document], int], list[Document]] = lambda among, count: list(among[:count])
+
+
+HEAD = Reach()
+
+OUTRUNS = 3
+"""How often a claim that got nothing looks beyond the head. Only there it sees that nobody can start what is left."""
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """What a claim got.
 
@@ -50,7 +69,7 @@ class Claimed:
         jobs: The jobs, in the order they are to start.
         blocked: A candidate's key was held by a run.
         broken: Ids of candidates whose documents the server refuses to change.
-        lost: Of the candidates none was in the way, and others were quicker at some.
+        lost: Of the candidates none was in the way, and these had changed before they could be taken.
         trouble: An answer was lost, so the server may still apply the claim of others than these: whoever keeps the
             token releases what turns up under it.
     """
@@ -58,7 +77,7 @@ class Claimed:
     jobs: list[DurableJob]
     blocked: bool = False
     broken: tuple[Any, ...] = ()
-    lost: bool = False
+    lost: tuple[Any, ...] = ()
     trouble: PyMongoError | None = None
 
     @property
@@ -67,7 +86,7 @@ class Claimed:
         return self.trouble is not None
 
 
-async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms) -> Claimed:
+async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms, reach: Reach = HEAD) -> Claimed:
     """Starts up to ``limit`` due jobs, the most urgent first; none only when there is none that may start.
 
     Args:
@@ -75,6 +94,7 @@ async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms) 
         wants: Of each action, at most so many.
         limit: Of all together, at most so many.
         terms: On what terms they start.
+        reach: How far it looks beyond the head of the queue.
 
     Raises:
         PyMongoError: Nothing was tried.
@@ -84,29 +104,32 @@ async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms) 
     left = dict(wants)
     busy: Sequence[str] = ()
     broken: tuple[Any, ...] = ()
-    found = await candidates(jobs, left, limit, now)
-    passes = PASSES
+    around = reach
+    found = await candidates(jobs, left, limit, now, reach=around)
+    passes, outruns = PASSES, 0
     while True:
         taken = await take(jobs, found, now, terms)
         got += taken.jobs
         for job in taken.jobs:
             left[job.action] -= 1
-        outrun = taken.lost and not got
+        outrun = bool(taken.lost) and not got
+        outruns += outrun
         passes -= 0 if outrun else 1
         again = taken.blocked or taken.broken or outrun
         if taken.doubtful or not again or len(got) == limit or passes == 0:
             return Claimed(got, taken.blocked, lost=taken.lost, trouble=taken.trouble)
-        before = found
+        before, was_head = found, around.times == 1
         broken += taken.broken
         try:
             if taken.blocked:
                 busy = await busy_keys(jobs)
-            found = await candidates(jobs, left, limit - len(got), now, busy, broken)
+            around = reach if outruns < OUTRUNS else HEAD
+            found = await candidates(jobs, left, limit - len(got), now, busy, broken, around)
         except PyMongoError:
             if not got:
                 raise  # nothing is started, so nothing is lost
             return Claimed(got, taken.blocked)  # what has been started must reach its worker
-        if outrun and found == before:
+        if outrun and found == before and was_head:
             return Claimed(got)  # what is still there was not taken by others: it cannot be started by anybody
 
 
@@ -125,8 +148,12 @@ async def candidates(
     now: datetime,
     busy: Sequence[str] = (),
     broken: Sequence[Any] = (),
+    reach: Reach = HEAD,
 ) -> list[Document]:
     """Gives due jobs in order, of each action as many as are wanted, without those whose key is busy and broken ones.
+
+    Of each action those that are more urgent than the last one wanted are always among them; beyond the head it looks
+    only among those that are as urgent as that one.
 
     One look over all actions is enough unless one of them has more than is wanted of it and another may have been left
     out for it; then those that are still short are looked for by themselves.
@@ -134,16 +161,27 @@ async def candidates(
     chosen: list[Document] = []
     short = {action: want for action, want in wants.items() if want > 0}
     while short:
-        most = min(limit, sum(short.values()))
+        most = min(limit, sum(short.values())) * reach.times
         found = await _due_of(jobs, short, most, now, busy, broken)
         by_action: dict[str, list[Document]] = {action: [] for action in short}
         for job in found:
             by_action[job["action"]].append(job)
         full = {action for action, jobs in by_action.items() if len(jobs) >= short[action]}
         done = len(found) < most or not any(len(jobs) > short[action] for action, jobs in by_action.items())
-        chosen += [job for action in (short if done else full) for job in by_action[action][: short[action]]]
+        chosen += [
+            job for action in (short if done else full) for job in _picked(by_action[action], short[action], reach)
+        ]
         short = {} if done else {action: want for action, want in short.items() if action not in full}
     return sorted(chosen, key=_rank)[:limit]
+
+
+def _picked(found: Sequence[Document], want: int, reach: Reach) -> Sequence[Document]:
+    if len(found) <= want or reach.times == 1:
+        return found[:want]
+    priority = order_of(found[want - 1])[0]
+    urgent = [job for job in found[:want] if order_of(job)[0] < priority]
+    others = [job for job in found if order_of(job)[0] == priority]
+    return [*urgent, *reach.pick(others, want - len(urgent))]
 
 
 async def _due_of(
@@ -185,7 +223,7 @@ async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Term
     """Starts those of the candidates that are still queued and due: in one write, singly where a key is in the way."""
     if not found:
         return Claimed([])
-    blocked = lost = False
+    blocked = lossy = False
     broken: tuple[Any, ...] = ()
     trouble: PyMongoError | None = None
     try:
@@ -194,7 +232,7 @@ async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Term
             blocked = DUPLICATE_KEY in singly.refused.values()
             broken = tuple(found[place]["_id"] for place, code in singly.refused.items() if code != DUPLICATE_KEY)
         else:
-            lost = True
+            lossy = True
     except PyMongoError as error:
         trouble = error
     ids = [job["_id"] for job in found]
@@ -206,7 +244,15 @@ async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Term
         return Claimed([], blocked, broken, trouble=error)
     by_id = {document["_id"]: document for document in running}
     started = [durable_from(by_id[id]) for id in ids if id in by_id]
-    return Claimed(started, blocked, broken, lost and len(started) < len(found), trouble)
+    lost = tuple(id for id in ids if id not in by_id) if lossy else ()
+    return Claimed(started, blocked, broken, lost, trouble)
+
+
+async def were_claimed(jobs: Jobs, ids: Sequence[Any]) -> bool:
+    """Whether another worker has claimed one of some jobs that were lost, which may have been cancelled as well."""
+    return bool(
+        await jobs.find({"_id": {"$in": ids}, "durable.token": {"$exists": True}}, fields=("_id",), limit=1, hint=BY_ID)
+    )
 
 
 async def busy_keys(jobs: Jobs) -> list[str]:
