@@ -41,6 +41,11 @@ class ServerClock:
         self._offset = timedelta(0)
         self._measured_at: tuple[datetime, float] | None = None
 
+    @property
+    def ahead(self) -> timedelta:
+        """How far the server's clock is ahead of this machine's, when it was measured last; 0 before."""
+        return self._offset
+
     async def now(self) -> datetime:
         """Gives the server's time, cut to milliseconds.
 

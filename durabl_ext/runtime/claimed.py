@@ -6,7 +6,6 @@ Written once, on a worker's loop; for a sync queue the ``def`` handlers are call
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -19,9 +18,9 @@ from durabl_ext.options import checked_whole
 from durabl_ext.outcomes import Completed, FailedTerminal, Released, RetryScheduled, Settled, Superseded
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.hold import Managed
-from durabl_ext.runtime.invoke import Invoke, InvokeApart, call
-from durabl_ext.runtime.runs import Run
-from durabl_ext.runtime.worker import Worker, run_here
+from durabl_ext.runtime.invoke import Ended, Invoke, InvokeApart, call
+from durabl_ext.runtime.runs import Run, run_here
+from durabl_ext.runtime.worker import Worker
 from simplequeue.handlers import checked_handler, is_async
 from simplequeue.threads import tell
 
@@ -113,7 +112,7 @@ class ClaimedRuns:
     async def _managed(
         self, worker: Worker, run: Run, invoke: Invoke | None
     ) -> tuple[Settled | None, BaseException | None]:
-        managing = worker.spawn(worker.managed(run, self._handler, invoke))
+        managing = worker.spawn(worker.engine.call(run, self._handler, invoke))
         try:
             await asyncio.wait((managing,))
         except asyncio.CancelledError as cancelled:
@@ -148,23 +147,25 @@ class InvokeInCaller:
         self._apart = apart
         self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
-    async def __call__(self, handler: Handler, managed: Managed) -> BaseException | None:
+    def begin(self, handler: Handler, managed: Managed, ended: Ended) -> None:
         if is_async(handler):
-            return await self._apart(handler, managed)
+            self._apart.begin(handler, managed, ended)
+            return
         loop, run = asyncio.get_running_loop(), run_here.get()
-        answer: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
 
         def task() -> None:
+            result: object = None
+            error: BaseException | None = None
             before = run_here.set(run)
             try:
-                given = call(handler, managed, self._apart.accesses)
+                result = call(handler, managed, self._apart.accesses)
+            except BaseException as raised:
+                error = raised
             finally:
                 run_here.reset(before)
-            tell(loop, lambda: None if answer.done() else answer.set_result(given))
+            tell(loop, self._apart.called, handler, managed.run, ended, result, error)
 
         self._inbox.put(task)
-        result, error = await answer
-        return error if not inspect.isawaitable(result) else await self._apart.finish(handler, result, managed.run.stop)
 
     def serve(self) -> None:
         """Calls handlers in this thread until closed."""

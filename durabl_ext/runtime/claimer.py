@@ -25,6 +25,18 @@ BACKOFF_MAX = 10.0
 SOON = 0.001
 """Seconds added to the time of the next due job, which is kept in milliseconds: never before, hardly after."""
 
+PARTS = 2
+"""Into how many parts claims divide the slots of an action of which more jobs wait than it has slots, so that the ends
+of one part are written while the next is claimed. In turns, server and worker wait for each other."""
+
+LEAST_PART = 32
+"""Slots of a part at least: a claim of few jobs takes hardly less time than one of many."""
+
+TOGETHER = 0.005
+BUSY = 0.05
+"""Seconds for which a claim of less than a part waits at most for ends to be written, whose slots it then fills in the
+same call; the latter while some are under way. Else a worker that once got few would go on with few at a time."""
+
 Start = Callable[[Claim, Processor, float], None]
 
 
@@ -44,6 +56,8 @@ class Claimer:
         self._accepting = True
         self._running: Counter[str] = Counter()
         self._hopeful: set[str] = set()
+        self._crowded: set[str] = set()
+        """Of which the last claim got some, so that more may wait."""
         self._wake = asyncio.Event()
         self._stopped = asyncio.Event()
         self._looked_at = 0.0
@@ -89,14 +103,17 @@ class Claimer:
                     await asyncio.wait_for(self._stopped.wait(), pause)
                 continue
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._patience())
+                async with asyncio.timeout(self._patience()):
+                    await self._wake.wait()
 
     async def _round(self) -> None:
         """Claims as long as there may be jobs for free slots, and finds out when the next one is due."""
         while self._accepting:
             if self._patience() == 0:
                 self.look()
-            if not (wants := self._wants()):
+            if self._is_little(self._wants()):
+                await self._engine.next_ends(TOGETHER, BUSY)
+            if not self._accepting or not (wants := self._wants()):
                 return
             since = await self._engine.now()
             self._hopeful -= wants.keys()
@@ -111,6 +128,8 @@ class Claimer:
         asked_at = time.monotonic()
         adopt = {action: self._processors[action].adopt_max_attempts for action in wants}
         claims = await self._engine.store.claim(wants, lease=self._engine.lease, adopt=adopt)
+        got = Counter(claim.job.action for claim in claims)
+        self._crowded = (self._crowded - wants.keys()) | got.keys()
         for claim in claims:
             action = claim.job.action
             # Who got some may find more: others may have been quicker at the rest. Who got none has seen all there is.
@@ -119,8 +138,21 @@ class Claimer:
             self._start(claim, self._processors[action], asked_at)
 
     def _wants(self) -> dict[str, int]:
-        free = {action: self._processors[action].concurrency - self._running[action] for action in self._hopeful}
-        return {action: slots for action, slots in free.items() if slots > 0}
+        wants = {}
+        for action in self._hopeful:
+            free = self._processors[action].concurrency - self._running[action]
+            if free > 0:
+                wants[action] = min(free, self._part(action)) if action in self._crowded else free
+        return wants
+
+    def _is_little(self, wants: Mapping[str, int]) -> bool:
+        return bool(wants) and all(
+            action in self._crowded and slots < self._part(action) for action, slots in wants.items()
+        )
+
+    def _part(self, action: str) -> int:
+        slots = self._processors[action].concurrency
+        return min(slots, max(slots // PARTS, LEAST_PART))
 
     async def _find_next_due(self, actions: Collection[str], since: datetime) -> None:
         """Wakes when a job of some actions is due that was not at a time, unless something else is due before.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import Literal
@@ -39,7 +40,10 @@ class Heartbeats:
         self._lease = lease
         self._lost = lost
         self._logger = logger
-        self._runs: dict[Run, asyncio.TimerHandle] = {}
+        self._runs: set[Run] = set()
+        self._watch: asyncio.TimerHandle | None = None
+        self._watched_until = math.inf
+        self._sleeps_until = 0.0
         self._changed = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
         self._closed = False
@@ -47,16 +51,19 @@ class Heartbeats:
 
     def add(self, run: Run) -> None:
         """Renews the lease of a run from now on, and watches over its deadline."""
-        loop = asyncio.get_running_loop()
-        self._runs[run] = loop.call_later(max(run.deadline - time.monotonic(), 0), self._check_deadline, run)
-        self._changed.set()
+        self._runs.add(run)
+        if run.expired():
+            asyncio.get_running_loop().call_soon(self._check_deadlines)
+        elif run.deadline < self._watched_until:
+            self._watch_deadlines()
         if self._beating is None:
             self._beating = asyncio.create_task(self._beat())
+        elif run.next_beat < self._sleeps_until:
+            self._changed.set()
 
     def remove(self, run: Run) -> None:
         """Leaves a run alone."""
-        if (timer := self._runs.pop(run, None)) is not None:
-            timer.cancel()
+        self._runs.discard(run)
 
     async def quiet(self) -> None:
         """Waits for renewals that are on their way; those of a run that is left alone are the last ones then."""
@@ -69,36 +76,47 @@ class Heartbeats:
 
     async def close(self) -> None:
         """Renews nothing any more."""
-        for run in list(self._runs):
-            self.remove(run)
+        self._runs.clear()
+        if self._watch is not None:
+            self._watch.cancel()
         self._closed = True
         if self._beating is not None:
             # A wait_for that is cancelled at the moment it is answered swallows that, before Python 3.12.
             self._beating.cancel()
             await asyncio.wait((self._beating,))
 
-    def _check_deadline(self, run: Run) -> None:
-        if run not in self._runs:
-            return
-        if run.expired():
+    def _watch_deadlines(self) -> None:
+        """Looks again when the next deadline has come."""
+        if self._watch is not None:
+            self._watch.cancel()
+        now, loop = time.monotonic(), asyncio.get_running_loop()
+        self._watched_until = min((run.deadline for run in self._runs if run.deadline > now), default=math.inf)
+        left = self._watched_until - now
+        self._watch = None if left == math.inf else loop.call_later(left, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        for run in [run for run in self._runs if run.expired()]:
             self._lost(run, "deadline")
-        else:
-            loop = asyncio.get_running_loop()
-            self._runs[run] = loop.call_later(run.deadline - time.monotonic(), self._check_deadline, run)
+        self._watch_deadlines()
 
     async def _beat(self) -> None:
         while not self._closed:
             self._changed.clear()
             now = time.monotonic()
-            beating = [run for run in self._runs if not run.stop.reason and run.alone is None]
-            due = [run for run in beating if run.next_beat <= now]
+            # No list of them may live on here while it sleeps: runs that are over would be kept, with their payloads.
+            due = [run for run in self._beating_runs() if run.next_beat <= now]
             if due:
                 async with self._renewing:
                     await self._renew([run for run in due if run.alone is None])
                 continue
-            soonest = min((run.next_beat for run in beating), default=None)
+            self._sleeps_until = min((run.next_beat for run in self._beating_runs()), default=math.inf)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), None if soonest is None else soonest - now)
+                async with asyncio.timeout(None if self._sleeps_until == math.inf else self._sleeps_until - now):
+                    await self._changed.wait()
+            self._sleeps_until = 0.0
+
+    def _beating_runs(self) -> Iterator[Run]:
+        return (run for run in self._runs if not run.stop.reason and run.alone is None)
 
     async def _renew(self, due: list[Run]) -> None:
         if not due:
@@ -121,3 +139,4 @@ class Heartbeats:
                 run.renewed(asked_at, self._lease)
             elif run in self._runs:
                 self._lost(run, "heartbeat")
+        self._watch_deadlines()

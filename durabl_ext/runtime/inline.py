@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 import time
 from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
@@ -15,8 +15,9 @@ from durabl_ext.core.settle import Settlement
 from durabl_ext.errors import is_fatal
 from durabl_ext.events import JobClaimed, Sink, facts_of, of_end, told
 from durabl_ext.runtime.access import accesses, async_accesses
+from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.hold import Managed
-from durabl_ext.runtime.invoke import InvokeHere, call, finished
+from durabl_ext.runtime.invoke import InvokeHere, call, follow, outcome
 from durabl_ext.runtime.processors import Processor
 from durabl_ext.runtime.runs import Owner, Run
 from simplequeue.failure import stored_error
@@ -64,18 +65,13 @@ def run_inline(
     told(sink, JobClaimed(**facts_of(claim.job, backend.now())))
     managed = unkept(claim, lease, backend.now())
     invoke = InvokeHere(partial(accesses, backend))
-    if is_async(processor.handler):
-        error = _awaited(invoke(processor.handler, managed))
-    else:
-        result, error = call(processor.handler, managed, invoke.accesses)
-        if inspect.isawaitable(result):
-            error = _awaited(finished(processor.handler, result, managed.run.stop))
+    error = _here(processor.handler, managed, invoke)
     invoke.close()
     duration = time.monotonic() - managed.run.began
     backend.log(claim, managed.run.taken_lines())
     end = end_of(claim, error)
-    (outcome,) = backend.settle([end])
-    told(sink, of_end(facts_of(claim.job, backend.now()), end.how, outcome, type(error).__name__, duration))
+    (became,) = backend.settle([end])
+    told(sink, of_end(facts_of(claim.job, backend.now()), end.how, became, type(error).__name__, duration))
 
 
 async def run_inline_async(
@@ -92,13 +88,32 @@ async def run_inline_async(
     told(sink, JobClaimed(**facts_of(claim.job, at)))
     managed = unkept(claim, lease, at)
     invoke = InvokeHere(lambda _: async_accesses(backend))
-    error = await invoke(processor.handler, managed)
+    error = await outcome(invoke, processor.handler, managed)
     invoke.close()
     duration = time.monotonic() - managed.run.began
     await backend.log(claim, managed.run.taken_lines())
     end = end_of(claim, error)
-    (outcome,) = await backend.settle([end])
-    told(sink, of_end(facts_of(claim.job, await backend.now()), end.how, outcome, type(error).__name__, duration))
+    (became,) = await backend.settle([end])
+    told(sink, of_end(facts_of(claim.job, await backend.now()), end.how, became, type(error).__name__, duration))
+
+
+def _here(handler: Handler, managed: Managed, invoke: InvokeHere) -> BaseException | None:
+    """Calls a handler in this thread, a ``def`` handler outside of any loop; gives what it raised."""
+    if is_async(handler):
+        return _awaited(outcome(invoke, handler, managed))
+    try:
+        result = call(handler, managed, invoke.accesses)
+    except BaseException as error:
+        return error
+    if result is None:
+        return None
+
+    async def followed() -> BaseException | None:
+        answer: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        follow(handler, result, managed.run, answer.set_result)
+        return await answer
+
+    return _awaited(followed())
 
 
 def _awaited(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -10,22 +10,31 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from durabl_ext.job import DurableJob
 from durabl_ext.runtime.access import Accesses
 from durabl_ext.runtime.context import AsyncJobContext, Handler, JobContext
 from durabl_ext.runtime.hold import Hold, Managed
-from durabl_ext.runtime.signal import AsyncSignal, Signal, Stop
+from durabl_ext.runtime.runs import Run
+from durabl_ext.runtime.signal import AsyncSignal, Signal
 from simplequeue.handlers import is_async, refuse_unstarted
 from simplequeue.threads import LoopThread, Threads, settled, tell
+
+Ended = Callable[[BaseException | None], object]
+"""Is told what a handler raised, None when it returned. Must not raise."""
 
 
 class Invoke(Protocol):
     """Calls handlers."""
 
-    async def __call__(self, handler: Handler, managed: Managed) -> BaseException | None:
-        """Gives what the handler raised, None when it returned. An ``async def`` handler is cancelled by the stop."""
+    def begin(self, handler: Handler, managed: Managed, ended: Ended) -> None:
+        """Has a handler called, and ``ended`` on the running loop afterwards; its stop cancels one that awaits.
+
+        Raises:
+            RuntimeError: No thread can be had for it.
+        """
 
     def close(self) -> None:
         """Lets threads end."""
@@ -42,11 +51,18 @@ class InvokeHere:
         self._threads = Threads("durabl-handler")
         self.accesses = ways(self._threads)
 
-    async def __call__(self, handler: Handler, managed: Managed) -> BaseException | None:
+    def begin(self, handler: Handler, managed: Managed, ended: Ended) -> None:
         if is_async(handler):
-            return await _on_this_loop(handler, managed, self.accesses)
-        result, error = await self._threads.run(lambda: call(handler, managed, self.accesses))
-        return error if not inspect.isawaitable(result) else await finished(handler, result, managed.run.stop)
+            begin_here(handler, managed, self.accesses, ended)
+            return
+
+        def done(result: Any, error: BaseException | None) -> None:
+            if result is None:
+                ended(error)
+            else:
+                follow(handler, result, managed.run, ended)
+
+        self._threads.begin(lambda: call(handler, managed, self.accesses), done)
 
     def close(self) -> None:
         self._threads.close()
@@ -64,15 +80,21 @@ class InvokeApart:
         self._loop: LoopThread | None = None
         self.accesses = ways(self._threads)
 
-    async def __call__(self, handler: Handler, managed: Managed) -> BaseException | None:
+    def begin(self, handler: Handler, managed: Managed, ended: Ended) -> None:
         if is_async(handler):
-            return await self._handlers_loop().result(_on_this_loop(handler, managed, self.accesses))
-        result, error = await self._threads.run(lambda: call(handler, managed, self.accesses))
-        return error if not inspect.isawaitable(result) else await self.finish(handler, result, managed.run.stop)
+            there = partial(tell, asyncio.get_running_loop(), ended)
+            self._handlers_loop().tell(partial(begin_here, handler, managed, self.accesses, there))
+            return
+        done = partial(self.called, handler, managed.run, ended)
+        self._threads.begin(lambda: call(handler, managed, self.accesses), done)
 
-    async def finish(self, handler: Handler, running: Awaitable[object], stop: Stop) -> BaseException | None:
-        """Gives what comes of an awaitable that a ``def`` handler returned."""
-        return await self._handlers_loop().result(finished(handler, running, stop))
+    def called(self, handler: Handler, run: Run, ended: Ended, result: Any, error: BaseException | None) -> None:
+        """Goes on when a ``def`` handler has returned: with what it gave, if that is to be awaited."""
+        if result is None:
+            ended(error)
+        else:
+            there = partial(tell, asyncio.get_running_loop(), ended)
+            self._handlers_loop().tell(partial(follow, handler, result, run, there))
 
     def close(self) -> None:
         self._threads.close()
@@ -85,23 +107,46 @@ class InvokeApart:
         return self._loop
 
 
-def call(handler: Handler, managed: Managed, ways: Accesses) -> tuple[object, BaseException | None]:
-    """Calls a ``def`` handler in this thread; gives what it returned, if that is still to be awaited, or raised."""
-    context = JobContext(Signal(managed.run.stop), managed.log, Hold.waiting(managed, ways), managed.run.job.id)
+async def outcome(invoke: Invoke, handler: Handler, managed: Managed) -> BaseException | None:
+    """Has a handler called and gives what it raised, None when it returned; cancelled, it cancels one that awaits."""
+    answer: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    invoke.begin(handler, managed, lambda error: None if answer.done() else answer.set_result(error))
     try:
-        result = handler(managed.run.job, context)
-        if inspect.isawaitable(result):
-            return result, None
-        refuse_unstarted(handler, result)
-    except BaseException as error:
-        return None, error
-    return None, None
+        await asyncio.wait((answer,))
+    except asyncio.CancelledError:  # the loop is being closed, or who called run_claimed waits no longer
+        if managed.run.cancel():
+            await asyncio.wait((answer,))
+        raise
+    return answer.result()
 
 
-async def _on_this_loop(handler: Handler, managed: Managed, ways: Accesses) -> BaseException | None:
-    hold = Hold(managed, ways, ways.awaited)
-    context = AsyncJobContext(AsyncSignal(managed.run.stop), managed.log, hold)
-    return await finished(handler, _called(handler, managed.run.job, context), managed.run.stop)
+def call(handler: Handler, managed: Managed, ways: Accesses) -> Awaitable[object] | None:
+    """Calls a ``def`` handler in this thread; gives what it returned if that is still to be awaited."""
+    context = JobContext(Signal(managed.run.stop), managed.log, Hold.waiting(managed, ways), managed.run.job.id)
+    result = handler(managed.run.job, context)
+    if inspect.isawaitable(result):
+        return result
+    refuse_unstarted(handler, result)
+    return None
+
+
+def begin_here(handler: Handler, managed: Managed, ways: Accesses, ended: Ended) -> None:
+    """Calls an ``async def`` handler in a task on the running loop."""
+    context = AsyncJobContext(AsyncSignal(managed.run.stop), managed.log, Hold(managed, ways, ways.awaited))
+    follow(handler, _called(handler, managed.run.job, context), managed.run, ended)
+
+
+def follow(handler: Handler, running: Awaitable[object], run: Run, ended: Ended) -> None:
+    """Awaits a handler in a task of its own, which the run's stop cancels, and tells what it raised."""
+    # Who cancels "the task of this job", even when it has just ended, must not hit the write of its end. What it raises
+    # travels as a value: SystemExit would end the loop.
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(settled(running))
+    task.add_done_callback(partial(_has_ended, handler, running, ended))
+    run.task = task
+    run.stop.when_set(partial(tell, loop, task.cancel))
+    if run.cancelled:
+        task.cancel()
 
 
 async def _called(handler: Handler, job: DurableJob, context: AsyncJobContext) -> object:
@@ -109,23 +154,21 @@ async def _called(handler: Handler, job: DurableJob, context: AsyncJobContext) -
     return await result if inspect.isawaitable(result) else result
 
 
-async def finished(handler: Handler, running: Awaitable[object], stop: Stop) -> BaseException | None:
-    """Awaits a handler in a task of its own, which ``stop`` cancels, and gives what it raised."""
-    # Who cancels "the task of this job", even when it has just ended, must not hit the write of its end. What it raises
-    # travels as a value: SystemExit would end the loop.
-    task = asyncio.ensure_future(settled(running))
-    loop = asyncio.get_running_loop()
-    stop.when_set(lambda: tell(loop, task.cancel))
-    try:
-        await asyncio.wait((task,))
-    except asyncio.CancelledError:  # the loop is being closed, or who called run_claimed waits no longer
-        task.cancel()
-        await asyncio.wait((task,))
-        raise
+def _has_ended(
+    handler: Handler,
+    running: Awaitable[object],
+    ended: Ended,
+    task: asyncio.Task[tuple[object, BaseException | None]],
+) -> None:
+    if task.cancelled():  # before it began
+        if inspect.iscoroutine(running):
+            running.close()
+        ended(asyncio.CancelledError())
+        return
     result, error = task.result()
     if error is None:
         try:
             refuse_unstarted(handler, result)
         except TypeError as unstarted:
-            return unstarted
-    return error
+            error = unstarted
+    ended(error)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from durabl_ext.claims import Claim
 from durabl_ext.job import LogLine
 from durabl_ext.runtime.signal import Stop
+from simplequeue.threads import tell
 
 BEATS = 3
 """Heartbeats in a lease: two may be lost before it ends."""
@@ -58,6 +60,9 @@ class Run:
         """Whose transaction has the job: meanwhile nothing else here writes to it."""
         self.completed = False
         """Its end was stored in its transaction."""
+        self.task: asyncio.Task[object] | None = None
+        """Where its handler is at work, if that awaits."""
+        self.cancelled = False
         self.lines: deque[LogLine] = deque()
         self.flushing = asyncio.Lock()
         self._offset = offset
@@ -66,6 +71,21 @@ class Run:
     def job(self) -> Any:
         """The job as it was when it was claimed."""
         return self.claim.job
+
+    def cancel(self) -> bool:
+        """Cancels a handler that awaits, and says whether it does so on the running loop, which can wait for it."""
+        self.cancelled = True
+        if self.task is None:
+            return False
+        loop = self.task.get_loop()
+        tell(loop, self.task.cancel)
+        return loop is asyncio.get_running_loop()
+
+    def over(self) -> None:
+        """Lets go of its handler, which has ended."""
+        # The task of a handler knows its run: in a circle, each run would wait for the garbage collector.
+        self.task = None
+        self.stop.calls_nobody()
 
     def log(self, message: str) -> None:
         """Takes in a line for the job's log; from any thread."""
@@ -90,3 +110,7 @@ def log_line(at: datetime, message: object) -> LogLine:
         return LogLine(at, str(message))
     except Exception as error:
         return LogLine(at, f"<a {type(message).__name__} whose text cannot be had: {type(error).__name__}>")
+
+
+run_here: ContextVar[Run | None] = ContextVar("run_here", default=None)
+"""The run whose handler is at work, for it and for what it starts."""

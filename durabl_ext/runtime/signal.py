@@ -10,7 +10,10 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Literal
+
+from simplequeue.threads import tell
 
 Reason = Literal["lease-lost", "deadline", "shutdown"]
 
@@ -30,17 +33,20 @@ class RunAborted(BaseException):  # the name users know it by
         return f"the run was told to stop: {self.reason}"
 
 
+# One for all: what it guards takes no time, and each run has a Stop.
+_lock = threading.Lock()
+
+
 class Stop:
     """Is set once with a reason, and calls back whoever asked for it."""
 
     def __init__(self) -> None:
         self.reason: Reason | None = None
-        self._lock = threading.Lock()
         self._callbacks: list[Callable[[], object]] = []
 
     def set(self, reason: Reason) -> None:
         """Tells the run to stop; a later reason changes nothing."""
-        with self._lock:
+        with _lock:
             if self.reason is not None:
                 return
             self.reason = reason
@@ -50,11 +56,15 @@ class Stop:
 
     def when_set(self, callback: Callable[[], object]) -> None:
         """Calls back once it is set; at once if it is."""
-        with self._lock:
+        with _lock:
             if self.reason is None:
                 self._callbacks.append(callback)
                 return
         callback()
+
+    def calls_nobody(self) -> None:
+        """Forgets whom to call back."""
+        self._callbacks = []
 
 
 class Signal:
@@ -62,8 +72,7 @@ class Signal:
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
-        self._event = threading.Event()
-        stop.when_set(self._event.set)
+        self._event: threading.Event | None = None
 
     def is_set(self) -> bool:
         """Whether the run should end."""
@@ -76,7 +85,12 @@ class Signal:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits so many seconds (None: without limit) or until the run should end, and says whether it should."""
-        self._event.wait(timeout)
+        with _lock:
+            made = self._event is None
+            event = self._event = self._event or threading.Event()
+        if made:  # most handlers never wait on it
+            self._stop.when_set(event.set)
+        event.wait(timeout)
         return self.is_set()
 
     def raise_if_set(self) -> None:
@@ -90,14 +104,7 @@ class AsyncSignal:
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
-        self._event = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def tell() -> None:
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits on it
-                loop.call_soon_threadsafe(self._event.set)
-
-        stop.when_set(tell)
+        self._event: asyncio.Event | None = None
 
     def is_set(self) -> bool:
         """Whether the run should end."""
@@ -110,6 +117,9 @@ class AsyncSignal:
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Waits so many seconds (None: without limit) or until the run should end, and says whether it should."""
+        if self._event is None:  # most handlers never wait on it
+            self._event = asyncio.Event()
+            self._stop.when_set(partial(tell, asyncio.get_running_loop(), self._event.set))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), timeout)
         return self.is_set()

@@ -8,20 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from contextvars import ContextVar
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from durabl_ext.claims import Claim
 from durabl_ext.errors import QueueShutdownError
 from durabl_ext.outcomes import RetryScheduled, Settled
 from durabl_ext.runtime.claimer import Claimer
-from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.engine import Engine
-from durabl_ext.runtime.invoke import Invoke
 from durabl_ext.runtime.processors import Processor
 from durabl_ext.runtime.reaper import Reaper, ReaperAlreadyRunning, ReaperStarted
-from durabl_ext.runtime.runs import Run
+from durabl_ext.runtime.runs import Run, run_here
 from durabl_ext.runtime.store import Watch
 from simplequeue.feed import Feed
 from simplequeue.job import Document
@@ -33,9 +31,6 @@ YIELD = 1.0
 
 RELEASE = 1.0
 """Seconds for giving back the runs whose handlers go on, so that a server that is away does not hold up the end."""
-
-run_here: ContextVar[Run | None] = ContextVar("run_here", default=None)
-"""The run whose handler is at work, for it and for what it starts."""
 
 
 class Worker:
@@ -161,13 +156,6 @@ class Worker:
         """Waits until nothing is left, once drained: a claim that hung was given back, the last handler has ended."""
         await self._ended()
 
-    async def managed(
-        self, run: Run, handler: Handler, invoke: Invoke | None = None
-    ) -> tuple[Settled | None, BaseException | None]:
-        """Calls a handler and ends its run; gives what became of it and what the handler raised."""
-        run_here.set(run)
-        return await self.engine.manage(run, handler, invoke)
-
     async def claimed(self, claiming: Coroutine[Any, Any, Claim | None]) -> Claim | None:
         """Gives what is claimed; if the waiting is cancelled meanwhile, that is given back when it turns up."""
         task = self.spawn(claiming)
@@ -203,7 +191,7 @@ class Worker:
         await self.engine.now()
         await self._feed.open()
         self._feeding = asyncio.create_task(self._feed.serve())
-        self._claiming = asyncio.create_task(self._claimer.serve())
+        self._claiming = self.engine.working = asyncio.create_task(self._claimer.serve())
 
     async def _close_feed(self) -> None:
         if self._feeding is not None:
@@ -225,24 +213,25 @@ class Worker:
 
     def _start(self, claim: Claim, processor: Processor, asked_at: float) -> None:
         run = self.engine.begin(claim, asked_at, processor.heartbeat_interval)
-        task = self.spawn(self._give_back(run, processor) if self.draining else self._work(run, processor))
-        task.add_done_callback(self._report)
+        after = partial(self._over, processor)
+        if run.expired():  # nobody knows whether another is at it
+            self.spawn(self._came_late(run, processor))
+        elif self.draining:  # the shutdown began while the claim was under way
+            run.stop.set("shutdown")
+            self.engine.has_ended(run, after, asyncio.CancelledError())
+        else:
+            self.engine.start(run, processor.handler, after)
 
-    async def _work(self, run: Run, processor: Processor) -> None:
-        try:
-            outcome, _ = await self.managed(run, processor.handler)
-        finally:
-            self._claimer.freed(processor.action)
+    def _over(self, processor: Processor, run: Run, outcome: Settled | None) -> None:
+        self._claimer.freed(processor.action)
         if run.job.dedupe_scope == "queued":
             self._claimer.look()  # a follower may have waited, of any action
         elif isinstance(outcome, RetryScheduled):
             self._claimer.look(processor.action)  # where there is no stream that says when it is due again
 
-    async def _give_back(self, run: Run, processor: Processor) -> None:
-        """Ends a run that a claim started while the shutdown began."""
-        run.stop.set("shutdown")
+    async def _came_late(self, run: Run, processor: Processor) -> None:
         try:
-            await self.engine.end(run, asyncio.CancelledError())
+            await self.engine.came_late(run)
         finally:
             self._claimer.freed(processor.action)
 
@@ -251,10 +240,6 @@ class Worker:
         with suppress(Exception):  # then there is no claim that is known of
             if (claim := claiming.result()) is not None:
                 await self.give_back(claim)
-
-    def _report(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.engine.logger.error("a run could not be managed; it is recovered when its lease ends", exc_info=error)
 
 
 async def _within(seconds: float, waiting: Coroutine[Any, Any, Any]) -> None:

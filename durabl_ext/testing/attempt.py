@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from durabl_ext.orchestrator.orchestration import Body
 from durabl_ext.runtime.inline import end_of, unkept
-from durabl_ext.runtime.invoke import InvokeHere
+from durabl_ext.runtime.invoke import InvokeHere, outcome
 from durabl_ext.testing.access import watched
 from durabl_ext.testing.bench import LEASE, Bench
 from durabl_ext.testing.watch import Boundary, Fault, Watch
@@ -58,7 +58,7 @@ async def attempt(bench: Bench, body: Body, fault: Fault | None = None) -> Attem
     watch = Watch(run, journal, fault, succeed)
     ways = watched(watch, bench.awaited, bench.waiting, bench.terms.now)
     invoke = InvokeHere(lambda _: ways)
-    error = await invoke(bench.orchestration(watch.body(body)), managed)
+    error = await outcome(invoke, bench.orchestration(watch.body(body)), managed)
     invoke.close()
     await watch.settled()  # a run that is cancelled meanwhile does not wait for it
     made.reached, made.died, made.writes = watch.reached, watch.died is not None, list(watch.writes.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -171,3 +172,28 @@ def test_a_timeout_that_is_none_is_an_error_and_shuts_nothing_down(db: Db, make:
     with pytest.raises(PayloadError, match="reaper_interval"):
         queue.run(reaper_interval=0)
     assert queue.draining is False
+
+
+def test_a_run_whose_loop_is_closed_is_neither_ended_nor_told_of(
+    mongo_url: str, db: Db, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with AsyncMongoClient[dict[str, Any]](mongo_url) as client:
+            queue, at_work = AsyncJobQueue(client[db.name]), asyncio.Event()
+
+            async def hold(job: Any, ctx: Any) -> None:
+                at_work.set()
+                await asyncio.Event().wait()
+
+            queue.process("a", hold)
+            await queue.start()
+            await queue.enqueue("a")
+            await at_work.wait()
+
+    with caplog.at_level("ERROR"):
+        asyncio.run(main())  # a program that forgets its queue; what its job needs is a reaper
+        gc.collect()
+    job = db.job.find_one()
+    assert job is not None
+    assert (job["status"], job["durable"]["attempt"]) == ("running", 1)
+    assert caplog.text == ""

@@ -32,6 +32,7 @@ class Calls:
         counts: How many calls there were, by name.
         batches: How many ends each call of ``settle`` had.
         beats: How many runs each call of ``heartbeat`` had.
+        wants: How many jobs of each action each call of ``claim`` asked for.
     """
 
     NAMES = ("claim", "settle", "heartbeat", "log", "next_due", "recover")
@@ -41,6 +42,7 @@ class Calls:
         self.counts: Counter[str] = Counter()
         self.batches: list[int] = []
         self.beats: list[int] = []
+        self.wants: list[dict[str, int]] = []
         self._lock = threading.Lock()
 
     def fail(self, name: str, error: Exception, first: int = 0, times: int = 1_000_000) -> None:
@@ -61,6 +63,8 @@ class Calls:
         with self._lock:
             if name == "settle":
                 self.batches.append(len(args[0]))
+            if name == "claim":
+                self.wants.append(dict(args[0]))
             if name == "heartbeat":
                 self.beats.append(len(args[0]))
             self.counts[name] += 1

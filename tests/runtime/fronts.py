@@ -43,4 +43,4 @@ def waiting_ends(front: Front) -> int:
     """How many runs have ended and wait for the write of their end, beside those that are being written."""
     part: Any = front.queue._part
     worker = part.worker if front.is_async else part.host.worker
-    return len(worker.engine._committer._waiting)
+    return sum(len(share.settlements) for share in worker.engine._committer._waiting)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -120,3 +122,49 @@ def test_an_end_that_is_refused_does_not_hold_up_those_beside_it(
     assert db.job.find_one({"_id": bad[0]})["status"] == "running"  # type: ignore[index]  # it is there
     db.command({"collMod": "job", "validator": {}})
     until(ended(db.job, bad))
+
+
+def test_a_log_that_is_being_written_holds_up_no_other_end(db: DB, open_queue: Opener) -> None:
+    calls, together, go_on = Calls(), threading.Barrier(2), threading.Event()
+
+    def before(name: str, number: int) -> None:
+        if name == "log":
+            go_on.wait(60)
+
+    def logs(job: Any, ctx: Any) -> None:
+        if job.data:
+            ctx.log("a line")
+        together.wait(60)
+
+    calls.before = before
+    queue = open_queue(calls)
+    queue.process("a", logs, concurrency=2)
+    talks, ends = queue.add(data={"talks": True}), queue.add()
+    queue.start(reaper=False)
+    until(ended(db.job, [ends]))
+    assert queue.get(talks).status == "running"
+    go_on.set()
+    until(ended(db.job, [talks]))
+    assert [line.message for line in queue.get(talks).logs] == ["a line"]
+
+
+def test_a_run_that_is_over_leaves_nothing_to_the_garbage_collector(db: DB, open_queue: Opener) -> None:
+    queue, gone = open_queue(), []
+
+    def handler(job: Any, ctx: Any) -> None:
+        gone.append(weakref.ref(job))
+
+    async def async_handler(job: Any, ctx: Any) -> None:
+        handler(job, ctx)
+
+    queue.process("a", handler, concurrency=4)
+    queue.process("b", async_handler, concurrency=4)
+    gc.disable()
+    try:
+        ids = [queue.add(action) for action in "ab" for _ in range(20)]
+        queue.start(reaper=False)
+        until(ended(db.job, ids))
+        until(lambda: not any(job() for job in gone))
+    finally:
+        gc.enable()
+    assert len(gone) == 40
