@@ -113,7 +113,7 @@ class Claimer:
                 self.look()
             if self._is_little(self._wants()):
                 await self._engine.next_ends(TOGETHER, BUSY)
-            if not self._accepting or not (wants := self._wants()):
+            if not (wants := self._wants()):
                 return
             since = await self._engine.now()
             self._hopeful -= wants.keys()
@@ -138,7 +138,9 @@ class Claimer:
             self._start(claim, self._processors[action], asked_at)
 
     def _wants(self) -> dict[str, int]:
-        wants = {}
+        wants: dict[str, int] = {}
+        if not self._accepting:
+            return wants
         for action in self._hopeful:
             free = self._processors[action].concurrency - self._running[action]
             if free > 0:
