@@ -154,7 +154,7 @@ class Claimer:
 
     def _part(self, action: str) -> int:
         slots = self._processors[action].concurrency
-        return min(slots, max(slots // PARTS, LEAST_PART))
+        return slots // PARTS if slots // PARTS >= LEAST_PART else slots
 
     async def _find_next_due(self, actions: Collection[str], since: datetime) -> None:
         """Wakes when a job of some actions is due that was not at a time, unless something else is due before.
