@@ -102,6 +102,11 @@ class CollectionJobs:
         """The names of the database and of the collection."""
         return self._collection.database.name, self._collection.name
 
+    @property
+    def made(self) -> Call:
+        """How its calls are made."""
+        return self._call
+
     def through(self, wrap: Callable[[Call], Call]) -> Self:
         """The same collection with its calls made in another way."""
         other = copy.copy(self)
@@ -151,10 +156,7 @@ class CollectionJobs:
         try:
             await self._call(lambda: self._collection.insert_many(documents, ordered=False, session=session))
         except BulkWriteError as error:
-            refused = _refused(error)
-            if set(refused.values()) - {DUPLICATE_KEY}:
-                raise
-            return set(refused)
+            return refused_by_keys(error)
         return set()
 
     async def find_one(
@@ -287,12 +289,26 @@ class CollectionJobs:
         )
 
 
+def refused_by_keys(error: BulkWriteError) -> set[int]:
+    """Gives the places of documents that a unique index has refused; raises the error where there is more to it.
+
+    One that is refused for its own id is stored already: ids are new, so only an earlier attempt has stored it.
+    """
+    if set(_refused(error).values()) - {DUPLICATE_KEY}:
+        raise error
+    refusals = error.details.get("writeErrors", ())
+    return {int(refusal["index"]) for refusal in refusals if refusal.get("keyPattern") != _OWN_ID}
+
+
 def _refused(error: BulkWriteError) -> dict[int, int]:
     """The error codes of a bulk by place, unless what failed was not a write but what is known of it."""
     details = error.details or {}
     if details.get("writeConcernErrors"):
         raise error  # applied on the primary, and perhaps not for ever
     return {int(refusal["index"]): int(refusal["code"]) for refusal in details.get("writeErrors", ())}
+
+
+_OWN_ID = {"_id": 1}
 
 
 class _DriverStream:

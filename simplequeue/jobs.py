@@ -169,6 +169,8 @@ class Jobs(Protocol):
     async def insert_each(self, documents: list[Document], *, session: Session | None = None) -> set[int]:
         """Inserts what no unique index refuses, and gives the places of the others. Not in a transaction.
 
+        What an earlier attempt has stored is not refused, so it may be called again.
+
         Raises:
             PyMongoError: Something else went wrong; some may be stored.
         """

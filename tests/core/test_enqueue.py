@@ -11,6 +11,7 @@ from durabl_ext.core import enqueue
 from durabl_ext.core.enqueue import coalesce, holders
 from durabl_ext.core.settle import How
 from durabl_ext.errors import DedupeScopeConflictError
+from durabl_ext.job import new_durable
 from durabl_ext.options import Enqueue, checked
 from durabl_ext.outcomes import FailedTerminal
 from simplequeue.job import FIELDS
@@ -241,3 +242,16 @@ def test_of_two_latest_in_one_call_the_second_wins_also_when_the_key_moves_in_be
     ids = core.enqueue_many(Enqueue("a", {"n": 1}, **latest), Enqueue("a"), Enqueue("a", {"n": 2}, **latest))
     assert ids[0] == ids[2]
     assert core.get(ids[0]).data == {"n": 2}
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_job_that_is_inserted_again_counts_as_stored_whatever_has_become_of_it(
+    real_core: Core, key: str | None
+) -> None:
+    jobs = real_core.cell.jobs
+    document = new_durable(checked(Enqueue("a", dedupe_key=key), jobs.codec), LONG_AGO)
+    assert real_core.cell.do(jobs.insert_each([document])) == set()
+    assert real_core.cell.do(jobs.insert_each([document])) == set()
+    real_core.settle(real_core.claim_one(), "complete")
+    assert real_core.cell.do(jobs.insert_each([document])) == set()
+    assert real_core.get(document["_id"]).status is Status.COMPLETED
