@@ -47,6 +47,7 @@ from durabl_ext.options import (
 )
 from durabl_ext.outcomes import Appended, KeyBusy, LeaseLost, NoRoom, NotFailed, NotFound, Renewed, Retried, Settled
 from durabl_ext.stats import QueueStats
+from durabl_ext.together import together
 from simplequeue import operations
 from simplequeue.collection import CollectionJobs
 from simplequeue.feed import Watch
@@ -87,6 +88,8 @@ class Decisions:
         self.push: Push = push
         self._jobs = jobs
         self._limits = limits
+        shared = together(jobs)
+        self._insert_each = None if shared is None else shared.insert_each
         self._closed = False
         # The system's chance: an application's seed, or a fork, must not make retries everywhere due at once.
         chance = random.SystemRandom()
@@ -132,7 +135,7 @@ class Decisions:
         ]
         if any(request.dedupe for request in requests):
             await self._ensure_dedupe(session)
-        return await enqueue(self._jobs, requests, session)
+        return await enqueue(self._jobs, requests, session, self._insert_each)
 
     async def claim(
         self,

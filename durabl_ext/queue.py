@@ -77,6 +77,8 @@ class JobQueue(SyncWork):
     ) -> str | None:
         """Stores a job for a worker to run: at least once, until it has completed or failed for good.
 
+        Threads that enqueue at the same time share one write, and each is told what became of its own job.
+
         Args:
             action: What is to be done; 1 to 1,000 bytes.
             data: What the handler needs, as for ``simplequeue.Queue.add``. None means ``{}``.
@@ -233,7 +235,7 @@ class AsyncJobQueue(AsyncWork):
         session: AsyncClientSession | None = None,
         **options: Unpack[Options],
     ) -> str | None:
-        """Stores a job for a worker to run, as ``JobQueue.enqueue`` does."""
+        """Stores a job for a worker to run, as ``JobQueue.enqueue`` does; tasks of one loop share one write."""
         return (await self.enqueue_many([Enqueue(action, data, **options)], session=session))[0]
 
     async def enqueue_many(

@@ -7,7 +7,8 @@ transaction it is the other way round, since there a refused insert has already 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from pymongo.errors import DuplicateKeyError
 
@@ -32,14 +33,25 @@ COALESCED = "durable.coalesced"
 
 LIVE = (Status.QUEUED.value, Status.RUNNING.value)
 
+InsertEach = Callable[[list[Document]], Awaitable[set[int]]]
+"""``Jobs.insert_each``, or what does as it does."""
 
-async def enqueue(jobs: Jobs, requests: Sequence[Request], session: Session | None = None) -> list[str | None]:
+
+async def enqueue(
+    jobs: Jobs, requests: Sequence[Request], session: Session | None = None, insert_each: InsertEach | None = None
+) -> list[str | None]:
     """Stores jobs, and gives for each its id, the id of the waiting job it was coalesced into, or None for a taken key.
 
     Ids and times are fixed before anything is tried, so that a second attempt stores the same job or finds it stored.
 
     In a transaction an answer is true of its snapshot: a job that held a taken key then may have started, or ended,
     when the transaction commits.
+
+    Args:
+        jobs: Where.
+        requests: What is asked for.
+        session: The caller's session.
+        insert_each: What inserts outside of a session. None means a call of its own.
 
     Raises:
         DedupeScopeConflictError: A key is held in the other scope; jobs of other keys may have been stored. A
@@ -52,10 +64,12 @@ async def enqueue(jobs: Jobs, requests: Sequence[Request], session: Session | No
     pairs = list(zip(requests, documents, strict=True))
     if getattr(session, "in_transaction", False):
         return await _in_transaction(jobs, pairs, session)
+    if insert_each is None or session is not None:
+        insert_each = partial(jobs.insert_each, session=session)
     ids: list[str | None] = [document["_id"] for document in documents]
     for places in _in_turns(requests):
         turn = [pairs[place] for place in places]
-        refused = await jobs.insert_each([document for _, document in turn], session=session)
+        refused = await insert_each([document for _, document in turn])
         seen = await _seen(jobs, [turn[index][0] for index in refused], session)
         for index in sorted(refused):
             ids[places[index]] = await _taken(jobs, *turn[index], seen, session)
