@@ -37,6 +37,7 @@ from durabl_ext.errors import (
     TransactionsUnsupportedError,
 )
 from durabl_ext.job import DurableJob, FailureKind, LogLine, durable_from
+from durabl_ext.many import checked_all
 from durabl_ext.options import (
     Enqueue,
     Seconds,
@@ -129,10 +130,7 @@ class Decisions:
 
     async def enqueue(self, jobs: Sequence[Enqueue], *, session: Session | None = None) -> list[str | None]:
         self._refuse_closed()
-        asked = list(jobs)
-        requests = [
-            checked(one, self._jobs.codec, f"jobs[{n}]." if len(asked) > 1 else "") for n, one in enumerate(asked)
-        ]
+        requests = checked_all(list(jobs), self._jobs.codec)
         if any(request.dedupe for request in requests):
             await self._ensure_dedupe(session)
         return await enqueue(self._jobs, requests, session, self._insert_each)

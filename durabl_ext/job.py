@@ -75,7 +75,9 @@ def new_durable(request: Request, now: datetime) -> Document:
         durable["dedupe"] = {"key": request.dedupe.key, "scope": request.dedupe.scope}
         if request.dedupe.scope == "queued":
             durable["wakes"] = True  # see core.indexes.WAKES
-    return {**new_document(request.action, request.data, now), "durable": durable}
+    document = new_document(request.action, request.data, now)
+    document["durable"] = durable
+    return document
 
 
 def backoff_document(backoff: Backoff) -> Document:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from durabl_ext.core.backoff import due_again, wait
-from durabl_ext.options import MAX_DELAY, MAX_INT, Backoff, Dedupe, Enqueue, checked
+from durabl_ext.many import checked_all
+from durabl_ext.options import MAX_DELAY, MAX_INT, Backoff, Dedupe, Enqueue, Request, checked
 from simplequeue.collection import codec_of
 from simplequeue.payload import PayloadError
 
@@ -128,6 +130,76 @@ def test_what_is_no_enqueue_is_an_error_that_names_its_place(wrong: Any) -> None
         with pytest.raises(PayloadError) as refused:
             checked(wrong, CODEC, path)
         assert refused.value.path == place
+
+
+def outcome(check: Callable[[], list[Request]]) -> list[Request] | str:
+    try:
+        return check()
+    except PayloadError as refused:
+        return str(refused)
+
+
+def one_by_one(asked: list[Any]) -> list[Request]:
+    return [checked(one, CODEC, f"jobs[{n}].") for n, one in enumerate(asked)]
+
+
+class Asked(Enqueue):
+    """An Enqueue of somebody's own."""
+
+
+WORDS: Any = {"dedupe_key": Word.KEY, "dedupe_scope": Word.SCOPE, "coalesce": Word.LATEST, "backoff": Word.BACKOFF}
+ASKED: list[Any] = [
+    Enqueue("a"),
+    Enqueue("a", {"n": 1}),
+    Enqueue("b", {"deep": [{"n": 1}], "at": AWARE}),
+    Enqueue(Word.KEY, {"n": Word.KEY}),
+    Enqueue("a", priority=1),
+    Enqueue("a", priority=True),
+    Enqueue("a", priority=1),
+    Enqueue("a", delay=1),
+    Enqueue("a", delay=True),
+    Enqueue("a", delay=timedelta(1)),
+    Enqueue("a", run_at=AWARE),
+    Enqueue("a", run_at=AWARE.replace(tzinfo=None)),
+    Enqueue("a", delay=1, run_at=AWARE),
+    Enqueue("a", max_attempts=5, backoff="fixed", backoff_delay=2, backoff_max_delay=timedelta(3)),
+    Enqueue("a", backoff_delay=NAN),
+    Enqueue("a", dedupe_key="k"),
+    Enqueue("a", dedupe_key="other", dedupe_scope="queued", coalesce="latest"),
+    Enqueue("a", dedupe_key="k", coalesce="latest"),
+    Enqueue("a", **WORDS),
+    Enqueue("a", {"n": {1}}),
+    Enqueue("a", {"n": 2**64}),
+    Enqueue("a", {1: 2}),  # type: ignore[dict-item]  # that it is refused is the point
+    Enqueue("a", {"$ref": "c", "$id": 1}),
+    Enqueue("", {"n": 1}),
+    Enqueue("a", priority=Rude()),  # type: ignore[arg-type]  # so here
+    Asked("a"),
+    "a",
+]
+
+
+@example(ASKED[:5])
+@example(ASKED[4:6])
+@example([Enqueue("a", {"n": {1}}), Enqueue("")])
+@given(st.lists(st.sampled_from(ASKED), min_size=2, max_size=6))
+def test_many_are_checked_as_each_is_alone_and_the_first_that_is_wrong_is_named(asked: list[Any]) -> None:
+    together, alone = outcome(lambda: checked_all(asked, CODEC)), outcome(lambda: one_by_one(asked))
+    assert together == alone
+    assert repr(together) == repr(alone)  # True is 1, and is not
+
+
+def test_what_many_are_given_is_copied() -> None:
+    data = {"n": 1}
+    requests = checked_all([Enqueue("a", data), Enqueue("a", data)], CODEC)
+    data["n"] = 2
+    assert [request.data for request in requests] == [{"n": 1}] * 2
+
+
+def test_one_of_one_is_named_without_a_number() -> None:
+    with pytest.raises(PayloadError) as refused:
+        checked_all([Enqueue("a", priority=0.5)], CODEC)  # type: ignore[arg-type]  # that it is refused is the point
+    assert refused.value.path == "priority"
 
 
 def test_a_delay_is_seconds_or_a_timedelta_and_a_past_time_is_now() -> None:

@@ -96,7 +96,7 @@ def test_a_move_leads_somewhere_else_and_cannot_be_changed() -> None:
 
 DECISIONS = [
     *(f"simplequeue.{name}" for name in ("states", "payload", "failure", "job", "commands", "runs", "operations")),
-    *(f"durabl_ext.{name}" for name in ("options", "job", "outcomes", "errors")),
+    *(f"durabl_ext.{name}" for name in ("options", "many", "job", "outcomes", "errors")),
     *(f"durabl_ext.core.{module.name}" for module in pkgutil.iter_modules(core.__path__)),
 ]
 
