@@ -148,6 +148,8 @@ class Room:
 
     def leave(self, me: Caller) -> None:
         """Wakes whom a caller has sent for, and the next that is to send if this one was."""
+        if not me.group and self.sender is not me and me not in self._waiting:
+            return  # most: they were sent for, and all that are woken at once would queue for the lock
         with self._lock:
             for other in me.group:
                 other.dismissed = other.answer is None
