@@ -114,7 +114,7 @@ def stopped_at(number: int, lines: list[str]) -> Iterator[None]:
 
 @pytest.mark.parametrize(("who", "reached"), [("sends", "self.sender = following"), ("waits", "return me.answer")])
 def test_wherever_a_caller_is_interrupted_the_others_go_on_and_nothing_is_stored_twice(
-    db: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, who: str, reached: str
+    db: Database[dict[str, Any]], who: str, reached: str
 ) -> None:
     passed: set[str] = set()
     for number in range(1, 1_000):
