@@ -22,10 +22,13 @@ class QuickMongod(Mongod):
 
     Each durable write waits for the disk, which is a third of the time that tests take. What is tested is not lost with
     it: a server that is killed finds there what it wrote, as on a disk.
+
+    Its journal is flushed every 5 ms instead of every 100: what drops a database or makes an index where there are jobs
+    already waits for the next flush, which was 0.6 s of each start of a worker that finds its jobs there.
     """
 
     def __init__(self) -> None:
-        super().__init__(arguments=["--setParameter", "enableTestCommands=1"])
+        super().__init__(arguments=["--setParameter", "enableTestCommands=1", "--journalCommitInterval", "5"])
 
     def __enter__(self) -> MongoClient[dict[str, Any]]:
         before = tempfile.tempdir
