@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pymongo import AsyncMongoClient
+from pymongo import AsyncMongoClient, MongoClient
 from pymongo.database import Database
+from uuid6 import uuid7
 
 from durabl_ext import AsyncJobQueue, AsyncMongoJobQueue, JobQueue, MongoJobQueue
 from simplequeue.threads import LoopThread
 from tests.listening.conftest import fail_command, own_db, server  # noqa: F401  # fixtures
 from tests.runtime.fronts import Front
+from tests.runtime.idle import idle
 from tests.runtime.ways import own_way, way  # noqa: F401  # fixtures
 from tests.watching import DEADLINE
 
@@ -197,3 +200,19 @@ def open_sync(db: Database[dict[str, Any]], mongo_url: str) -> Iterator[Opener]:
 def queue(open_queue: Opener) -> Front:
     """A queue on the test's database, of both colours in turn."""
     return open_queue()
+
+
+@pytest.fixture(scope="package")
+def idle_worker(client: MongoClient[dict[str, Any]], mongo_url: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker that has nothing to do, and says after a minute what it asked of the server."""
+    name = f"test_{uuid7().hex}"
+    with idle(mongo_url, name) as process:
+        yield process
+    client.drop_database(name)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def idle_from_the_start(request: pytest.FixtureRequest) -> None:
+    """Starts it at once where a test will read what it says: the others run while it is watched."""
+    if any("idle_worker" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("idle_worker")

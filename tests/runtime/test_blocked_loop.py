@@ -18,8 +18,8 @@ from pymongo.database import Database
 from durabl_ext import AsyncDummyBackend, AsyncJobQueue, MongoJobQueue
 from simplequeue import Status
 
-LEASE = 2.5
-LONG = 5.5
+LEASE = 1.5
+LONG = 3.3
 
 
 def sleeps(seconds: float) -> None:

@@ -46,7 +46,7 @@ def test_an_end_that_cannot_be_stored_for_a_lease_is_given_up_and_the_job_is_rec
             raise GONE
 
     calls.before = before
-    queue = open_queue(calls, visibility_timeout=1.5, on_job_event=told)
+    queue = open_queue(calls, visibility_timeout=0.8, on_job_event=told)
     seen = Runs()
     queue.process("a", seen)
     id = queue.add(backoff="fixed", backoff_delay=0)

@@ -98,14 +98,14 @@ def test_a_server_that_freezes_for_longer_than_the_lease_costs_no_run(
                 await made(own_way.db.orders.insert_one({"_id": job.id}, session=session))
 
     own_db.create_collection("orders")
-    queue = own_way.open(on_job_event=told, visibility_timeout=1.5)
+    queue = own_way.open(on_job_event=told, visibility_timeout=1)
     queue.process("a", own_way.handler(work))
     queue.start(reaper_interval=0.2)
     id = queue.add(max_attempts=1)
     assert inside.wait(60)
     with frozen(server):
         go_on.set()
-        pass_time(4)
+        pass_time(2.5)
     told.wait_for("completed")
     assert (queue.get(id).status, queue.get(id).attempt) == ("completed", 1)
     assert [event.kind for event in told.events if hasattr(event, "job_id")] == ["claimed", "completed"]

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import threading
-import time
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import AutoReconnect
-from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from durabl_ext import JobQueue, MongoJobQueue
-from durabl_ext.runtime.sync_work import SyncWork
+from durabl_ext import JobQueue
+from durabl_ext.runtime import claimer
 from simplequeue import feed
 from tests.runtime.conftest import POLL_NEVER, Calls, Opener, Runs
 from tests.runtime.fronts import Front
+from tests.runtime.idle import WATCHED
 from tests.runtime.programs import line, program
-from tests.watching import ended, settled, until
+from tests.watching import ended, until
 
 DB = Database[dict[str, Any]]
 PROMPT = timedelta(seconds=10)
@@ -211,8 +211,9 @@ def test_an_enqueue_in_this_process_wakes_the_worker_without_a_stream(db: DB, op
 
 
 def test_claims_that_fail_are_reported_and_tried_again(
-    db: DB, open_queue: Opener, caplog: pytest.LogCaptureFixture
+    db: DB, open_queue: Opener, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(claimer, "BACKOFF", 0.01)
     calls = Calls()
     calls.fail("claim", AutoReconnect("gone"), first=0, times=6)
     queue, seen = open_queue(calls), Runs()
@@ -274,38 +275,9 @@ def test_blocked_keys_are_no_failure_and_hold_nobody_up(db: DB, queue: Front, ca
     assert caplog.text == ""
 
 
-class Commands(CommandListener):
-    """Notes the commands of a client, but for the reads of its change stream."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def started(self, event: CommandStartedEvent) -> None:
-        if event.command_name != "getMore":
-            self.names.append(event.command_name)
-
-    def succeeded(self, event: CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: CommandFailedEvent) -> None:
-        pass
-
-
 def test_an_idle_worker_with_fifty_processors_sends_fewer_than_five_commands_a_minute(
-    db: DB, mongo_url: str, monkeypatch: pytest.MonkeyPatch
+    idle_worker: subprocess.Popen[str],
 ) -> None:
-    monkeypatch.undo()  # here the polls are counted
-    commands = Commands()
-    with MongoClient[dict[str, Any]](mongo_url, event_listeners=[commands]) as client:
-        queue: SyncWork = JobQueue(MongoJobQueue(client[db.name]))
-        for n in range(50):
-            queue.process(f"action-{n}", print)
-        JobQueue(db).enqueue("action-0", delay=3_600)
-        queue.start(reaper=False)
-        until(lambda: "distinct" in commands.names)
-        settled(lambda: len(commands.names), 1)  # the first look is over
-        commands.names.clear()
-        began = time.monotonic()
-        threading.Event().wait(64)
-        assert len(commands.names) * 60 / (time.monotonic() - began) < 5, commands.names
-        queue.shutdown(0)
+    names, seconds = json.loads(line(idle_worker))
+    assert seconds >= WATCHED
+    assert len(names) * 60 / seconds < 5, names

@@ -117,7 +117,11 @@ def way(request: pytest.FixtureRequest, db: Database[dict[str, Any]], mongo_url:
 
 @pytest.fixture(params=WAYS)
 def own_way(request: pytest.FixtureRequest, server: Mongod, own_db: Database[dict[str, Any]]) -> Iterator[Way]:
-    """Each way in turn, on a server that a test may freeze and make fail."""
-    one = Way(request.param, server.uri + "&serverSelectionTimeoutMS=2000", own_db.name)
+    """Each way in turn, on a server that a test may freeze and make fail.
+
+    Its driver looks at the server twice a second: one that said it was going down is asked again at the next look only,
+    which comes every ten seconds.
+    """
+    one = Way(request.param, server.uri + "&serverSelectionTimeoutMS=2000&heartbeatFrequencyMS=500", own_db.name)
     yield one
     one.close()
