@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from simplequeue import create_queue
+from simplequeue import create_queue, listener
 from simplequeue_scripts import worker
 from simplequeue_scripts._signals import SIGNALS, Signals
 from simplequeue_scripts.worker import serve
@@ -82,6 +82,7 @@ def test_a_signal_at_a_random_moment_ends_it_within_the_budget(
     burst: tuple[signal.Signals, ...], earlier: Recorded, monkeypatch: pytest.MonkeyPatch, mock_db: Any
 ) -> None:
     monkeypatch.setattr(worker, "LOOK", 0.01)
+    monkeypatch.setattr(listener, "MOMENT", 0.01)  # which no wait of a listener is shorter than
     rng = random.Random(40)
     queue = create_queue(mock_db)
     queue.add_many([("greet", {})] * ROUNDS)
