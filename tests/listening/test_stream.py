@@ -14,7 +14,7 @@ from pymongo import AsyncMongoClient, MongoClient
 from pymongo.database import Database
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from simplequeue import create_queue
+from simplequeue import collection, create_queue
 from simplequeue.collection import CollectionJobs
 from simplequeue.feed import PATIENCE
 from simplequeue.jobs import blocking
@@ -138,8 +138,9 @@ class Reads(CommandListener):
 @pytest.mark.parametrize("open_cell", [blocking_on_mongod, native_on_mongod])
 @pytest.mark.parametrize("option", ["timeoutMS", "socketTimeoutMS"])
 def test_a_client_whose_calls_may_take_half_a_second_keeps_its_stream(
-    db: Database[dict[str, Any]], mongo_url: str, open_cell: Any, option: str
+    db: Database[dict[str, Any]], mongo_url: str, open_cell: Any, option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(collection, "STREAM_WAIT_MS", 700)  # still longer than that
     reads, url = Reads(), f"{mongo_url}&{option}=500"
     with create_queue(db).listen(Recorder()):
         pass  # makes the index, which may take longer
