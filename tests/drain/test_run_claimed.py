@@ -180,12 +180,12 @@ def test_an_async_handler_runs_on_a_queue_of_either_colour(db: Db, make: Maker) 
 def test_a_short_lease_survives_a_handler_of_several_leases_on_a_queue_that_was_never_started(
     db: Db, make: Maker
 ) -> None:
-    queue, recovered = make(db, visibility_timeout=1.5), []
+    queue, recovered = make(db, visibility_timeout=1), []
     handle = queue.claim_or_enqueue("a")
 
     def work(job: Any, ctx: Any) -> None:
         for _ in range(10):
-            assert not ctx.signal.wait(0.4)
+            assert not ctx.signal.wait(0.3)
             recovered.append(reaper.backend.recover().handled)
 
     reaper = JobQueue(db)

@@ -89,7 +89,7 @@ def test_heartbeats_that_fail_twice_cost_two_warnings_and_no_lease(
 ) -> None:
     calls, told = Calls(), Told()
     calls.fail("heartbeat", GONE, first=0, times=2)
-    queue = open_queue(calls, visibility_timeout=3, on_job_event=told)
+    queue = open_queue(calls, visibility_timeout=2, on_job_event=told)
     # Two that fail, and with those that do not it outlives its lease.
     queue.process("a", lambda job, ctx: until(lambda: ctx.signal.is_set() or calls.counts["heartbeat"] >= 5))
     id = queue.add()
@@ -132,7 +132,7 @@ def test_a_handler_whose_heartbeats_fail_for_a_lease_is_told_and_its_end_is_not_
             raise GONE
 
     calls.before = before
-    queue = open_queue(calls, visibility_timeout=2, on_job_event=told)
+    queue = open_queue(calls, visibility_timeout=1, on_job_event=told)
     seen = Runs(lambda job, ctx: ctx.signal.wait(60))
     other = Runs()
     queue.process("held", seen)

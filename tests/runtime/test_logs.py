@@ -100,10 +100,10 @@ def test_a_lease_that_runs_out_while_the_last_lines_are_written_is_lost_only_if_
         if name == "heartbeat":
             raise AutoReconnect("gone")
         if name == "log":
-            threading.Event().wait(2.5)  # what the network takes
+            threading.Event().wait(1.3)  # what the network takes
 
     calls.before = before
-    queue = open_queue(calls, visibility_timeout=2, on_job_event=told)
+    queue = open_queue(calls, visibility_timeout=1, on_job_event=told)
     queue.process("a", lambda job, ctx: ctx.log("a line"))
     queue.add()
     queue.start(reaper=False)

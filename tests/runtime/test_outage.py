@@ -20,7 +20,7 @@ from tests.runtime.fronts import Front
 from tests.watching import ended, until
 
 DB = Database[dict[str, Any]]
-FROZEN = 5.0
+FROZEN = 3.0
 """Seconds; longer than the clients here wait for a server, and than a lease."""
 
 
