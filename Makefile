@@ -25,8 +25,10 @@ test: .venv/ready
 	$(BIN)/python -m pytest $(ARGS)
 
 # Workers that are killed and restarted at random, for ten minutes or SECONDS; SEED repeats what was done to them.
+# Then 2,000 or SEEDS schedules of three workers, behind those that the suite lives through.
 soak: .venv/ready
 	$(BIN)/python -m tests.drain.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.proof.test_random --count $(or $(SEEDS),2000)
 
 check: lint types
 

@@ -17,11 +17,12 @@ import pytest
 from pymongo import MongoClient
 from uuid6 import uuid7
 
-from simplequeue.embedded import Mongod
 from tests.proof.lives import live_through
 from tests.proof.world import World
+from tests.servers import QuickMongod
 
-SEEDS = 1_000
+SEEDS = 600
+"""In the suite; ``make soak`` lives through 2,000 more, from this one on."""
 AT_ONCE = 50
 """So many share a collection and a line of the report."""
 
@@ -62,7 +63,7 @@ def _server() -> Iterator[str]:
     if given := os.environ.get("TEST_MONGO_URL"):
         yield given
     else:
-        server = Mongod()
+        server = QuickMongod()
         with server:
             yield server.uri
 
