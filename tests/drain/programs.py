@@ -83,7 +83,7 @@ def sync_main(mode: str, url: str, name: str) -> object:
     queue = JobQueue(MongoClient[dict[str, Any]](url)[name])
     register(queue)
     if mode == "run":
-        return queue.run(timeout=0.5)
+        return queue.run(timeout=0.2)
     if mode == "reaper":
         return queue.start_reaper(0.1)
     queue.start()
@@ -96,7 +96,7 @@ async def async_main(mode: str, url: str, name: str) -> object:
         queue = AsyncJobQueue(client[name])
         register(queue)
         if mode == "run":
-            return await queue.run(timeout=0.5)
+            return await queue.run(timeout=0.2)
         if mode == "reaper":
             return await queue.start_reaper(0.1)
         await queue.start()
