@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -34,6 +35,10 @@ PATIENCE = 2.0
 """Seconds. A poll may overtake the event of what it finds; later than this the stream counts as silent."""
 
 
+LONG_REST = 0.2
+"""Seconds without a read after which a stream is opened anew, instead of going through all that has happened."""
+
+
 class Feed:
     """Says whenever there may be something new.
 
@@ -42,6 +47,8 @@ class Feed:
         look: What to call then, with whether the stream said so (True) or the clock (False); it must not block.
         hint: What to call in its stead with an event, which names a job.
         poll_interval: Seconds between polls. None: 60 with a change stream, 5 without one.
+        rest: Waits as long as nothing of the stream is needed, since whoever listens looks all the time. None means
+            that it is always read.
     """
 
     def __init__(
@@ -50,11 +57,13 @@ class Feed:
         look: Callable[[bool], None],
         hint: Callable[[Document], None],
         poll_interval: float | None,
+        rest: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._watch = watch
         self._look = look
         self._hint = hint
         self._poll_interval = poll_interval
+        self._rest = rest
         self._stream: Stream | None = None
         self._reader: asyncio.Task[None] | None = None
         self._doubt: asyncio.TimerHandle | None = None
@@ -131,6 +140,13 @@ class Feed:
     async def _read(self) -> None:
         assert self._stream is not None
         while True:
+            if self._rest is not None:
+                began = time.monotonic()
+                await self._rest()
+                if time.monotonic() - began > LONG_REST:
+                    await self.close()
+                    self._stream = await self._reopened()
+                    self._look(True)
             event = await self._stream.next()
             if self._failures:
                 logger.info("the change stream is open again")

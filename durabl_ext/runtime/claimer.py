@@ -17,6 +17,7 @@ from datetime import datetime
 from durabl_ext.claims import Claim
 from durabl_ext.runtime.engine import Engine
 from durabl_ext.runtime.processors import Processor
+from durabl_ext.runtime.rest import Rest
 
 BACKOFF = 0.1
 BACKOFF_MAX = 10.0
@@ -29,8 +30,12 @@ PARTS = 2
 """Into how many parts claims divide the slots of an action of which more jobs wait than it has slots, so that the ends
 of one part are written while the next is claimed. In turns, server and worker wait for each other."""
 
-LEAST_PART = 32
+LEAST_PART = 64
 """Slots of a part at least: a claim of few jobs takes hardly less time than one of many."""
+
+LOOK = 0.1
+"""Seconds between looks at everything while the change stream is not read. All claims look for jobs that are due then;
+this finds out when the next one will be."""
 
 TOGETHER = 0.005
 BUSY = 0.05
@@ -53,6 +58,7 @@ class Claimer:
         self._engine = engine
         self._processors = processors
         self._start = start
+        self.rest = Rest()
         self._accepting = True
         self._running: Counter[str] = Counter()
         self._hopeful: set[str] = set()
@@ -73,6 +79,8 @@ class Claimer:
             self._hopeful.add(action)
         else:
             return
+        if self._processors:
+            self.rest.looks()
         self._wake.set()
 
     def freed(self, action: str) -> None:
@@ -95,6 +103,7 @@ class Claimer:
             try:
                 await self._round()
                 self._failures = 0
+                self.rest.looked(bool(self._crowded))
             except Exception as error:
                 self._failures += 1
                 self._report(error)
@@ -109,27 +118,31 @@ class Claimer:
     async def _round(self) -> None:
         """Claims as long as there may be jobs for free slots, and finds out when the next one is due."""
         while self._accepting:
-            if self._patience() == 0:
+            if self._patience() == 0 or self._is_deaf():
                 self.look()
             if self._is_little(self._wants()):
                 await self._engine.next_ends(TOGETHER, BUSY)
-            if not (wants := self._wants()):
+            wants = self._wants()
+            if not (looked := self._hopeful & wants.keys()):
                 return
             since = await self._engine.now()
-            self._hopeful -= wants.keys()
+            self._hopeful -= looked
             try:
                 await self._claim(wants)
-                await self._find_next_due(wants.keys() - self._hopeful, since)
+                await self._find_next_due(looked - self._hopeful, since)
             except BaseException:
-                self._hopeful |= wants.keys()
+                self._hopeful |= looked
                 raise
 
     async def _claim(self, wants: Mapping[str, int]) -> None:
         asked_at = time.monotonic()
         adopt = {action: self._processors[action].adopt_max_attempts for action in wants}
+        self.rest.claims()
         claims = await self._engine.store.claim(wants, lease=self._engine.lease, adopt=adopt)
         got = Counter(claim.job.action for claim in claims)
         self._crowded = (self._crowded - wants.keys()) | got.keys()
+        if claims:
+            self.rest.got()
         for claim in claims:
             action = claim.job.action
             # Who got some may find more: others may have been quicker at the rest. Who got none has seen all there is.
@@ -137,20 +150,24 @@ class Claimer:
             self._running[action] += 1
             self._start(claim, self._processors[action], asked_at)
 
+    def _is_deaf(self) -> bool:
+        """Whether the change stream is not read, and it is time to find out what is due next."""
+        return self.rest.dense and time.monotonic() - self._looked_at >= LOOK
+
     def _wants(self) -> dict[str, int]:
         wants: dict[str, int] = {}
         if not self._accepting:
             return wants
-        for action in self._hopeful:
+        for action in self._processors if self.rest.dense else self._hopeful:
             free = self._processors[action].concurrency - self._running[action]
             if free > 0:
                 wants[action] = min(free, self._part(action)) if action in self._crowded else free
         return wants
 
     def _is_little(self, wants: Mapping[str, int]) -> bool:
-        return bool(wants) and all(
-            action in self._crowded and slots < self._part(action) for action, slots in wants.items()
-        )
+        """Whether all that is wanted is to fill slots of actions that had some just now, and not enough for a part."""
+        looked = self._hopeful & wants.keys()
+        return bool(looked) and all(action in self._crowded and wants[action] < self._part(action) for action in looked)
 
     def _part(self, action: str) -> int:
         slots = self._processors[action].concurrency

@@ -47,7 +47,7 @@ class Worker:
         self.draining = False
         self._processors = processors
         self._claimer = Claimer(engine, processors, self._start)
-        self._feed = Feed(watch, self._look, self._news, None)
+        self._feed = Feed(watch, self._look, self._news, None, self._claimer.rest.over)
         self._one_start = asyncio.Lock()
         self._starting: asyncio.Task[None] | None = None
         self._claiming: asyncio.Task[None] | None = None

@@ -67,18 +67,18 @@ def test_jobs_of_an_action_without_a_handler_wait_untouched_and_wake_and_hold_up
 def test_while_more_jobs_wait_than_there_are_slots_these_are_filled_in_two_parts(db: DB, open_queue: Opener) -> None:
     calls, seen = Calls(), Runs()
     queue = open_queue(calls)
-    queue.process("a", seen, concurrency=100)
+    queue.process("a", seen, concurrency=200)
     queue.process("few", seen, concurrency=20)
-    ids = add_many(queue, 300) + add_many(queue, 60, "few")
+    ids = add_many(queue, 600) + add_many(queue, 60, "few")
     queue.start(reaper=False)
     until(ended(db.job, ids))
     first, second = calls.wants[:2]
-    assert first == {"a": 100, "few": 20}
-    assert second.get("a", 0) <= 50
-    assert seen.most_at_once <= 120
+    assert first == {"a": 200, "few": 20}
+    assert second.get("a", 0) <= 100
+    assert seen.most_at_once <= 220
     looks = settled(lambda: calls.counts["claim"])
     until(ended(db.job, [queue.add()]))
-    assert calls.wants[looks] == {"a": 100}
+    assert calls.wants[looks] == {"a": 200}
 
 
 def test_with_one_worker_and_one_slot_the_order_is_exact(db: DB, queue: Front) -> None:
