@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from pymongo import WriteConcern
+from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.collection import Collection
 from pymongo.database import Database
 
@@ -64,3 +65,20 @@ class Floor:
             for job in jobs:
                 handler(job)
             self.complete(token, jobs)
+
+
+async def work_off_awaited(
+    db: AsyncDatabase[Document], collection: str, slots: int, handler: Callable[[Document], object]
+) -> None:
+    """The same over the driver that awaits, which has more to do for each call."""
+    jobs = db[collection].with_options(write_concern=WriteConcern("majority"))
+    while True:
+        now, token = datetime.now(UTC), secrets.token_hex(16)
+        ids = [job["_id"] for job in await jobs.find(due(now, ACTION), {"_id": 1}, sort=ORDER, limit=slots).to_list()]
+        if not ids:
+            return
+        await jobs.update_many(*claim(ids, token, now), hint=BY_ID)
+        started = await jobs.find(run_of(ids, token), hint=BY_ID).to_list()
+        for job in started:
+            handler(job)
+        await jobs.update_many(run_of([job["_id"] for job in started], token), completed(), hint=BY_ID)

@@ -23,7 +23,7 @@ def memory(place: Place, sizes: Sizes) -> Iterator[Line]:
     for colour in get_args(Colour):
 
         def sample(side: Side, colour: Colour = colour) -> list[float]:
-            return worked(place, side, colour, SLOTS, sizes.worked).megabytes
+            return worked(place, side, colour if side == "ours" else "sync", SLOTS, sizes.worked).megabytes
 
         pairs = alternate(sample, *sizes.pairs["memory"], warm_up=False)
         yield line(f"memory, {SLOTS} slots", colour, "MB", "floor", pairs, MOST, compare=by_ours, better="less")

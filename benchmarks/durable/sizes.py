@@ -61,7 +61,8 @@ class Sizes:
 
 FULL = Sizes(
     pairs={
-        "throughput": (7, 15),
+        "throughput": (7, 20),
+        "floors": (5, 5),
         "enqueue": (7, 10),
         "pickup": (14, 20),
         "backlog": (40, 12),
@@ -72,7 +73,7 @@ FULL = Sizes(
         "logs": (5, 15),
         "peers": (5, 20),
     },
-    jobs={16: 3_000, 64: 5_000, 256: 8_000},
+    jobs={16: 4_000, 64: 8_000, 256: 12_000},
     shared=4_000,
     calls=40,
     batches=20,

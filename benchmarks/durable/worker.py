@@ -93,6 +93,20 @@ def work_at_the_floor(order: Order) -> None:
         calls.report()
 
 
+async def await_at_the_floor(order: Order) -> None:
+    """Works in batches, one awaited call after the other."""
+    from benchmarks.durable.floor import work_off_awaited
+
+    calls = Calls(order.tells)
+    async with AsyncMongoClient[Document](order.uri) as client:
+        await client.admin.command("ping")
+        await asyncio.to_thread(_wait)
+        report(begun=True)
+        await work_off_awaited(client[order.database], order.collection, order.slots, calls.note)
+        await asyncio.to_thread(sys.stdin.readline)
+        calls.report()
+
+
 def follow_at_the_floor(order: Order) -> None:
     """Claims what the change stream announces, and says how long each call took; ends with its input's process."""
     from benchmarks.durable.documents import ADDED
@@ -125,8 +139,12 @@ def _wait() -> None:
 
 def main(order: Order) -> None:
     """Does as ordered."""
-    if order.side == "loop":
-        (follow_at_the_floor if order.tells else work_at_the_floor)(order)
+    if order.side == "loop" and order.tells:
+        follow_at_the_floor(order)
+    elif order.side == "loop" and order.colour == "async":
+        asyncio.run(await_at_the_floor(order))
+    elif order.side == "loop":
+        work_at_the_floor(order)
     elif order.colour == "sync":
         work(order)
     else:
