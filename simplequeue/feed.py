@@ -118,12 +118,7 @@ class Feed:
             if self._failures == 0:
                 logger.warning("the change stream has ended (%s); opening it again", reason)
             self._failures += 1
-            # Given up without waiting: a read that hangs in its thread would hold this up as well.
-            giving_up = asyncio.create_task(self.close())
-            await asyncio.sleep(_delay(self._failures))
-            self._stream = await self._reopened()
-            self._look(True)  # at what was added while no stream was open
-            giving_up.cancel()
+            await self._replace(_delay(self._failures))
 
     async def _read_to_its_end(self) -> str:
         self._reader = asyncio.create_task(self._read())
@@ -144,9 +139,7 @@ class Feed:
                 began = time.monotonic()
                 await self._rest()
                 if time.monotonic() - began > LONG_REST:
-                    await self.close()
-                    self._stream = await self._reopened()
-                    self._look(True)
+                    await self._replace(0)
             event = await self._stream.next()
             if self._failures:
                 logger.info("the change stream is open again")
@@ -154,6 +147,15 @@ class Feed:
             if event is not None:
                 self._trust()
                 self._hint(event)
+
+    async def _replace(self, pause: float) -> None:
+        """Opens a stream in the place of the one there is, after so many seconds."""
+        # Given up without waiting: a read that hangs in its thread would hold this up as well.
+        giving_up = asyncio.create_task(self.close())
+        await asyncio.sleep(pause)
+        self._stream = await self._reopened()
+        self._look(True)  # at what was added while no stream was open
+        giving_up.cancel()
 
     async def _reopened(self) -> Stream:
         assert self._watch is not None

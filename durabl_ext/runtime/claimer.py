@@ -141,14 +141,13 @@ class Claimer:
         claims = await self._engine.store.claim(wants, lease=self._engine.lease, adopt=adopt)
         got = Counter(claim.job.action for claim in claims)
         self._crowded = (self._crowded - wants.keys()) | got.keys()
-        if claims:
-            self.rest.got()
         for claim in claims:
             action = claim.job.action
             # Who got some may find more: others may have been quicker at the rest. Who got none has seen all there is.
             self._hopeful.add(action)
             self._running[action] += 1
             self._start(claim, self._processors[action], asked_at)
+        self.rest.answered(bool(claims))
 
     def _is_deaf(self) -> bool:
         """Whether the change stream is not read, and it is time to find out what is due next."""

@@ -149,7 +149,7 @@ class Ends:
     def _begin(self) -> None:
         ended, self._ended = self._ended, []
         # One that waits for its log to be written holds up no other.
-        logged = [end for end in ended if self._logs.has(end.run)]
+        logged = {end for end in ended if self._logs.has(end.run)}
         for ends in ([end for end in ended if end not in logged] if logged else ended, *([end] for end in logged)):
             task = asyncio.create_task(self.write(ends))
             self._tasks.add(task)

@@ -14,6 +14,10 @@ from contextlib import suppress
 GAP = 0.03
 """Seconds from a claim that got some to the next one, within which that finds what is new as soon as it were told."""
 
+LONE = 0.01
+"""Seconds. After an event that comes later than this the stream is not read before a claim has been answered, which
+would have to wait for its turn at the processor. Events that come closer together are read without a stop."""
+
 REST = 0.1
 """Seconds without any sign of a claim after which the stream is read in any case."""
 
@@ -27,44 +31,48 @@ class Rest:
 
     def __init__(self) -> None:
         self.dense = False
+        self._looking = False
         self._begun = asyncio.Event()
-        self._noted_at = self._got_at = -math.inf
-        self._sparse = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._noted_at = self._got_at = self._read_at = -math.inf
 
     def looks(self) -> None:
         """Takes note that there is something to look at."""
         self._noted_at = time.monotonic()
+        self._looking = True
         if not self._begun.is_set():  # there may be a backlog, of which no event tells
             self._got_at = self._noted_at
-            self._is(dense=True)
+            self.dense = True
             self._begun.set()
 
     def claims(self) -> None:
         """Takes note that a claim begins."""
         self._noted_at = time.monotonic()
-        self._is(self._noted_at - self._got_at < GAP)
+        self.dense = self._noted_at - self._got_at < GAP
 
-    def got(self) -> None:
-        """Takes note of a claim that got some."""
-        self._got_at = self._noted_at = time.monotonic()
+    def answered(self, got: bool) -> None:
+        """Takes note that a claim has been answered, and whether it got some."""
+        self._looking = False
+        if got:
+            self._got_at = self._noted_at = time.monotonic()
+        self._changed.set()
 
     def looked(self, more: bool) -> None:
         """Takes note that all has been looked at as far as there are free slots, and whether more may wait."""
         if not more:
             self._got_at = -math.inf
-            self._is(dense=False)
+            self._looking = self.dense = False
+            self._changed.set()
 
     async def over(self) -> None:
         """Waits until the stream is to be read; before the first look nothing is."""
         await self._begun.wait()
-        while self.dense and (left := self._noted_at + REST - time.monotonic()) > 0:
+        now = time.monotonic()
+        lone, self._read_at = now - self._read_at > LONE, now
+        while self.dense or (lone and self._looking):
+            self._changed.clear()
+            if (left := self._noted_at + REST - time.monotonic()) <= 0:
+                return
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await self._sparse.wait()
-
-    def _is(self, dense: bool) -> None:
-        self.dense = dense
-        if dense:
-            self._sparse.clear()
-        else:
-            self._sparse.set()
+                    await self._changed.wait()

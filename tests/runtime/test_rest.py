@@ -31,7 +31,7 @@ async def is_over(resting: Rest) -> bool:
 async def claims_that_get_some(resting: Rest) -> None:
     for _ in range(2):
         resting.claims()
-        resting.got()
+        resting.answered(got=True)
 
 
 def test_nothing_is_read_before_the_first_look_has_found_nothing_more() -> None:
@@ -56,10 +56,28 @@ def test_single_jobs_put_off_no_read() -> None:
         resting.looked(more=False)
         resting.looks()
         resting.claims()
-        resting.got()
+        resting.answered(got=True)
         return await is_over(resting)
 
     assert asyncio.run(main())
+
+
+def test_after_a_lone_event_a_claim_goes_first_and_events_that_crowd_are_read_at_once() -> None:
+    async def main() -> list[bool]:
+        resting = Rest()
+        resting.looks()
+        resting.looked(more=False)
+        resting.looks()
+        waiting = asyncio.ensure_future(resting.over())
+        await asyncio.sleep(0)
+        before = waiting.done()
+        crowded = await is_over(resting)
+        resting.claims()
+        resting.answered(got=True)
+        await asyncio.wait_for(waiting, DEADLINE)
+        return [before, crowded]
+
+    assert asyncio.run(main()) == [False, True]
 
 
 def test_without_a_sign_of_a_claim_the_stream_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
