@@ -43,7 +43,7 @@ class End:
         after: What is told when it is stored, or need not be any more.
     """
 
-    __slots__ = ("after", "duration", "error", "how", "run")
+    __slots__ = ("after", "duration", "error", "how", "lost", "run")
 
     def __init__(self, run: Run, error: BaseException | None, after: After) -> None:
         self.run = run
@@ -51,6 +51,9 @@ class End:
         self.after = after
         self.duration = time.monotonic() - run.began
         self.how = _how(run, error)
+        self.lost = run.orphaned or run.stop.reason in ("lease-lost", "deadline")
+        if not self.lost:
+            run.settling = True  # from here on a drain neither tells it to stop nor gives it back
 
     def settlement(self) -> Settlement:
         """How the claim is to end."""
@@ -116,10 +119,8 @@ class Ends:
                 if end.run.completed:
                     self._completed(end)
                     over(end, Completed())
-                elif _is_lost(end.run):
+                elif end.lost:
                     over(end, None)
-                else:
-                    end.run.settling = True  # from here on a drain neither tells it to stop nor gives it back
             for end in left.values():
                 if self._logs.has(end.run):
                     await self._logs.flush(end.run, last=True)
@@ -197,10 +198,6 @@ class Ends:
             self._manager.logger.error(
                 "a run could not be managed; it is recovered when its lease ends", exc_info=error
             )
-
-
-def _is_lost(run: Run) -> bool:
-    return run.orphaned or run.stop.reason in ("lease-lost", "deadline")
 
 
 def _how(run: Run, error: BaseException | None) -> How:
