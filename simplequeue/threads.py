@@ -86,6 +86,7 @@ class Threads:
         try:
             self._wake()
         except RuntimeError:
+            self._report()  # a thread that saw one on its way has left its results to that
             with self._lock:
                 if asked not in self._waiting:  # a thread that has become free has it
                     return

@@ -52,10 +52,9 @@ class Heartbeats:
     def add(self, run: Run) -> None:
         """Renews the lease of a run from now on, and watches over its deadline."""
         self._runs.add(run)
-        if run.expired():
+        if run.deadline < self._watched_until:  # of those that come together only the first
+            self._watched_until = run.deadline
             asyncio.get_running_loop().call_soon(self._check_deadlines)
-        elif run.deadline < self._watched_until:
-            self._watch_deadlines()
         if self._beating is None:
             self._beating = asyncio.create_task(self._beat())
         elif run.next_beat < self._sleeps_until:
@@ -85,19 +84,18 @@ class Heartbeats:
             self._beating.cancel()
             await asyncio.wait((self._beating,))
 
-    def _watch_deadlines(self) -> None:
-        """Looks again when the next deadline has come."""
+    def _check_deadlines(self) -> None:
+        """Tells those whose lease may have ended, and comes again when the next one may have."""
+        now, loop = time.monotonic(), asyncio.get_running_loop()
+        for run in [run for run in self._runs if run.deadline <= now]:
+            self._lost(run, "deadline")
         if self._watch is not None:
             self._watch.cancel()
-        now, loop = time.monotonic(), asyncio.get_running_loop()
+        if self._closed:
+            return
         self._watched_until = min((run.deadline for run in self._runs if run.deadline > now), default=math.inf)
         left = self._watched_until - now
         self._watch = None if left == math.inf else loop.call_later(left, self._check_deadlines)
-
-    def _check_deadlines(self) -> None:
-        for run in [run for run in self._runs if run.expired()]:
-            self._lost(run, "deadline")
-        self._watch_deadlines()
 
     async def _beat(self) -> None:
         while not self._closed:
@@ -139,4 +137,4 @@ class Heartbeats:
                 run.renewed(asked_at, self._lease)
             elif run in self._runs:
                 self._lost(run, "heartbeat")
-        self._watch_deadlines()
+        self._check_deadlines()

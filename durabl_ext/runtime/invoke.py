@@ -92,9 +92,14 @@ class InvokeApart:
         """Goes on when a ``def`` handler has returned: with what it gave, if that is to be awaited."""
         if result is None:
             ended(error)
-        else:
-            there = partial(tell, asyncio.get_running_loop(), ended)
+            return
+        there = partial(tell, asyncio.get_running_loop(), ended)
+        try:
             self._handlers_loop().tell(partial(follow, handler, result, run, there))
+        except RuntimeError as trouble:  # no thread can be had for that loop
+            if inspect.iscoroutine(result):
+                result.close()
+            ended(trouble)
 
     def close(self) -> None:
         self._threads.close()

@@ -34,45 +34,49 @@ class Rest:
         self._looking = False
         self._begun = asyncio.Event()
         self._changed = asyncio.Event()
-        self._noted_at = self._got_at = self._read_at = -math.inf
+        self._looks_at = self._claims_at = self._got_at = self._read_at = -math.inf
 
     def looks(self) -> None:
         """Takes note that there is something to look at."""
-        self._noted_at = time.monotonic()
+        self._looks_at = time.monotonic()
         self._looking = True
         if not self._begun.is_set():  # there may be a backlog, of which no event tells
-            self._got_at = self._noted_at
+            self._got_at = self._claims_at = self._looks_at
             self.dense = True
             self._begun.set()
 
     def claims(self) -> None:
         """Takes note that a claim begins."""
-        self._noted_at = time.monotonic()
-        self.dense = self._noted_at - self._got_at < GAP
+        self._claims_at = time.monotonic()
+        self.dense = self._claims_at - self._got_at < GAP
 
     def answered(self, got: bool) -> None:
         """Takes note that a claim has been answered, and whether it got some."""
         self._looking = False
         if got:
-            self._got_at = self._noted_at = time.monotonic()
+            self._got_at = self._claims_at = time.monotonic()
         self._changed.set()
 
     def looked(self, more: bool) -> None:
         """Takes note that all has been looked at as far as there are free slots, and whether more may wait."""
+        self._looking = False
         if not more:
             self._got_at = -math.inf
-            self._looking = self.dense = False
-            self._changed.set()
+            self.dense = False
+        self._changed.set()
 
     async def over(self) -> None:
         """Waits until the stream is to be read; before the first look nothing is."""
         await self._begun.wait()
-        now = time.monotonic()
-        lone, self._read_at = now - self._read_at > LONE, now
+        lone = time.monotonic() - self._read_at > LONE
         while self.dense or (lone and self._looking):
             self._changed.clear()
-            if (left := self._noted_at + REST - time.monotonic()) <= 0:
-                return
+            # What is looked at while all slots are taken is no sign of a claim.
+            since = self._claims_at if self.dense else self._looks_at
+            if (left := since + REST - time.monotonic()) <= 0:
+                self.dense = False
+                break
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._changed.wait()
+        self._read_at = time.monotonic()

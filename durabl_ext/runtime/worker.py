@@ -191,7 +191,8 @@ class Worker:
         await self.engine.now()
         await self._feed.open()
         self._feeding = asyncio.create_task(self._feed.serve())
-        self._claiming = self.engine.working = asyncio.create_task(self._claimer.serve())
+        self._claiming = asyncio.create_task(self._claimer.serve())
+        self.engine.working = asyncio.create_task(_until(self._claiming))
 
     async def _close_feed(self) -> None:
         if self._feeding is not None:
@@ -255,3 +256,7 @@ async def _within(seconds: float, waiting: Coroutine[Any, Any, Any]) -> None:
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
     await asyncio.gather(*coroutines, return_exceptions=True)
+
+
+async def _until(task: asyncio.Task[None]) -> None:
+    await asyncio.wait((task,))

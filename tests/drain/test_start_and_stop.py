@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from durabl_ext import JobQueue
+from durabl_ext import AsyncDummyBackend, AsyncJobQueue, JobQueue
 from durabl_ext.errors import QueueShutdownError
 from simplequeue import Status
 from tests.drain.queues import Events, Hooks, Maker
@@ -155,3 +156,21 @@ def test_a_producer_that_only_enqueues_starts_no_thread(db: Db) -> None:
         queue.enqueue("a", dedupe_key=f"k{n}")
     assert queue.shutdown() is True
     assert set(threading.enumerate()) <= before  # those of earlier tests may end meanwhile
+
+
+def test_a_claimer_whose_alarm_goes_off_is_not_taken_for_a_loop_that_is_being_closed() -> None:
+    async def main() -> list[bool]:
+        queue = AsyncJobQueue(AsyncDummyBackend())
+        await queue.start()
+        worker = queue._working()
+        claiming, working = worker._claiming, worker.engine.working
+        assert claiming is not None
+        assert working is not None
+        claiming.cancel()  # what a timeout in it does, for one turn of the loop
+        at_the_alarm = worker.engine._is_closing()
+        working.cancel()  # what the end of asyncio.run does with every task
+        at_the_end = worker.engine._is_closing()
+        await queue.shutdown()
+        return [at_the_alarm, at_the_end]
+
+    assert asyncio.run(main()) == [False, True]

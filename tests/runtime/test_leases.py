@@ -173,6 +173,30 @@ def test_heartbeats_stop_also_when_a_run_begins_at_that_moment() -> None:
     asyncio.run(main())
 
 
+def test_a_deadline_that_has_passed_is_told_of_whatever_is_looked_at_first() -> None:
+    backend = DummyBackend()
+    backend.enqueue([Enqueue("a"), Enqueue("a")])
+    first, second = (
+        Run(claim, time.monotonic(), timedelta(minutes=1), None, timedelta(0))
+        for claim in backend.claim(["a"], 2, lease=60)
+    )
+    lost: list[Run] = []
+
+    async def main() -> None:
+        store = StoreInThreads(backend, Threads("test"))
+        lease = timedelta(minutes=1)
+        beats = Heartbeats(store, lease, lambda run, op: lost.append(run), logging.getLogger("test"))
+        beats.add(first)
+        beats.add(second)
+        await asyncio.sleep(0)
+        first.deadline = time.monotonic()  # the loop was held up until then, and answers of heartbeats go first
+        await beats._renew([second])
+        await beats.close()
+
+    asyncio.run(main())
+    assert lost == [first]
+
+
 def take_away(db: DB, id: str) -> Any:
     """Has another worker's reaper take a job from its run, as if its lease had ended; gives the document."""
     db.job.update_one({"_id": id}, {"$set": {"durable.lease_expires_at": datetime(2020, 1, 1, tzinfo=UTC)}})

@@ -62,7 +62,43 @@ def test_single_jobs_put_off_no_read() -> None:
     assert asyncio.run(main())
 
 
-def test_after_a_lone_event_a_claim_goes_first_and_events_that_crowd_are_read_at_once() -> None:
+def test_while_all_slots_are_taken_the_stream_is_read() -> None:
+    async def main() -> list[bool]:
+        resting = Rest()
+        resting.looks()
+        resting.claims()
+        resting.answered(got=True)
+        resting.claims()
+        resting.looked(more=False)
+        answers = []
+        for _ in range(3):
+            resting.looks()
+            resting.looked(more=True)  # there are no free slots to claim for
+            answers.append(await is_over(resting))
+        return answers
+
+    assert asyncio.run(main()) == [True, True, True]
+
+
+def test_looks_that_lead_to_no_claim_do_not_put_off_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> bool:
+        resting = Rest()
+        resting.looks()
+        await claims_that_get_some(resting)
+        over = asyncio.ensure_future(resting.over())
+        while not over.done():
+            resting.looks()
+            resting.looked(more=True)
+            await asyncio.sleep(0.001)
+        return resting.dense
+
+    monkeypatch.setattr(rest, "REST", 0.05)
+    assert asyncio.run(asyncio.wait_for(main(), DEADLINE)) is False
+
+
+def test_after_a_lone_event_a_claim_goes_first_and_events_that_crowd_are_read_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def main() -> list[bool]:
         resting = Rest()
         resting.looks()
@@ -70,12 +106,13 @@ def test_after_a_lone_event_a_claim_goes_first_and_events_that_crowd_are_read_at
         resting.looks()
         waiting = asyncio.ensure_future(resting.over())
         await asyncio.sleep(0)
-        before = waiting.done()
-        crowded = await is_over(resting)
+        lone = waiting.done()
         resting.claims()
         resting.answered(got=True)
         await asyncio.wait_for(waiting, DEADLINE)
-        return [before, crowded]
+        monkeypatch.setattr(rest, "LONE", DEADLINE)  # what comes now comes close behind
+        resting.looks()
+        return [lone, await is_over(resting)]
 
     assert asyncio.run(main()) == [False, True]
 
