@@ -74,24 +74,14 @@ class Threads:
     def begin(self, call: Callable[[], Any], done: Done) -> None:
         """Has a call made, and what it returned and raised told on the running loop to ``done``, which must not raise.
 
-        Raises:
-            RuntimeError: No thread can be had.
+        Where no thread can be had, that is what it has raised: a RuntimeError.
         """
-        asked = _Call(call, contextvars.copy_context(), asyncio.get_running_loop(), done)
         with self._lock:
-            self._waiting.append(asked)
+            self._waiting.append(_Call(call, contextvars.copy_context(), asyncio.get_running_loop(), done))
             if self._waking:
                 return
             self._waking = True
-        try:
-            self._wake()
-        except RuntimeError:
-            self._report()  # a thread that saw one on its way has left its results to that
-            with self._lock:
-                if asked not in self._waiting:  # a thread that has become free has it
-                    return
-                self._waiting.remove(asked)
-            raise
+        self._wake()
 
     def close(self) -> None:
         """Lets each thread end once it is idle."""
@@ -102,12 +92,19 @@ class Threads:
             turn.release()
 
     def _wake(self) -> None:
-        """Wakes an idle thread, or starts one."""
+        """Wakes an idle thread, or starts one; where none can be had, who waits for one is told so."""
         try:
             try:
                 self._idle.pop().release()
             except IndexError:
                 threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+        except RuntimeError as error:
+            with self._lock:
+                self._waking = False
+                stranded = list(self._waiting)
+                self._waiting.clear()
+            self._results.extend((asked, None, error) for asked in stranded)
+            self._report()
         except BaseException:
             self._waking = False
             raise
@@ -143,14 +140,7 @@ class Threads:
             wake = more and not self._waking
             self._waking = self._waking or wake
         if wake:
-            try:
-                self._wake()
-            except RuntimeError as error:
-                with self._lock:
-                    stranded = list(self._waiting)
-                    self._waiting.clear()
-                self._results.extend((left, None, error) for left in stranded)
-                more = False
+            self._wake()
         if not more:
             self._report()
         return asked

@@ -8,13 +8,15 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from typing import Any
 
 import pytest
 
-from simplequeue.threads import Threads
+from simplequeue.threads import LoopThread, Threads
+from tests.watching import until
 
 PATIENCE = 60.0
 
@@ -113,6 +115,32 @@ def test_calls_for_which_there_is_no_further_thread_are_refused_and_not_left(
     waited, given = asyncio.run(asyncio.wait_for(all_of_them(), PATIENCE))
     assert waited
     assert [type(error) for error in given] == [RuntimeError] * 5
+
+
+def test_a_call_of_another_loop_that_counts_on_a_thread_which_cannot_be_had_is_refused_too(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+    asked: list[Future[Any]] = []
+
+    def refuses(thread: threading.Thread) -> None:
+        if thread.name != "test-call":
+            start(thread)
+            return
+        if not asked:
+            asked.append(elsewhere.begin(threads.run(lambda: 2)))
+            until(lambda: len(threads._waiting) == 2)
+        _refuses(thread)
+
+    elsewhere = LoopThread("test-loop")
+    try:
+        with monkeypatch.context() as without:
+            without.setattr(threading.Thread, "start", refuses)
+            (here,) = together(threads, lambda: 1)
+        result, there = asked[0].result(PATIENCE)
+    finally:
+        elsewhere.close()
+    assert (type(here), result, type(there)) == (RuntimeError, None, RuntimeError)
 
 
 def test_a_call_keeps_nothing_alive_when_it_has_been_answered(threads: Threads) -> None:
