@@ -22,8 +22,9 @@ from pymongo.results import DeleteResult, UpdateResult
 from durabl_ext.arguments import check_settlement, checked_actions, checked_line, checked_wants
 from durabl_ext.claims import Claim
 from durabl_ext.core import doubts, indexes, journal, leases, replay, stats
+from durabl_ext.core.candidates import Reach, next_due
 from durabl_ext.core.changes import news
-from durabl_ext.core.claim import Claimed, Reach, Terms, claim, claim_where, next_due, were_claimed
+from durabl_ext.core.claim import Claimed, Terms, claim, claim_where, were_claimed
 from durabl_ext.core.claim_or_enqueue import claim_or_enqueue
 from durabl_ext.core.enqueue import enqueue
 from durabl_ext.core.journal import Limits, Step

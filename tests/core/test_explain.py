@@ -13,6 +13,7 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from durabl_ext.core import claim as claiming
+from durabl_ext.core.candidates import busy_keys
 from durabl_ext.core.claim_or_enqueue import claim_or_enqueue
 from durabl_ext.core.enqueue import holders
 from durabl_ext.core.indexes import ALL, DUE, EXPIRED, KEY, QUEUED_SLOT, RUNNING_SLOT
@@ -166,7 +167,7 @@ def test_the_keys_that_runs_hold_are_found_among_the_runs(on_server: Explained) 
     core = on_server.core
     add_followers(core, 100)
     add_queued(core, 2_000)
-    (plan,) = on_server.do(claiming.busy_keys(core.cell.jobs))
+    (plan,) = on_server.do(busy_keys(core.cell.jobs))
     assert plan.indexes == {EXPIRED.name}
     assert plan.keys <= 101
 
@@ -181,7 +182,7 @@ def test_a_command_without_its_index_is_an_error_and_no_scan(on_server: Explaine
     decide: dict[str, Callable[[], object]] = {
         "claim": core.claim,
         "claim of a key": lambda: core.cell.do(claiming.claim_where(jobs, {KEY: "k"}, terms)),
-        "keys that are busy": lambda: core.cell.do(claiming.busy_keys(jobs)),
+        "keys that are busy": lambda: core.cell.do(busy_keys(jobs)),
         "recover": core.recover,
     }
     with pytest.raises(OperationFailure, match="hint"):

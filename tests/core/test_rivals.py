@@ -7,7 +7,8 @@ from typing import Any
 
 from durabl_ext import AsyncMongoJobQueue, Enqueue
 from durabl_ext.core import claim as claiming
-from durabl_ext.core.claim import HEAD, Claimed, Reach
+from durabl_ext.core.candidates import HEAD, Reach
+from durabl_ext.core.claim import Claimed
 from tests.core.conftest import LEASE, Core
 
 LAST = Reach(4, lambda among, count: list(among[len(among) - count :]))

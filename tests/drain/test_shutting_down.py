@@ -106,17 +106,24 @@ def test_a_shutdown_goes_on_when_who_waits_for_it_is_cancelled(mongo_url: str, d
     asyncio.run(main())
 
 
+def holding(queue: AsyncJobQueue) -> asyncio.Event:
+    """Has a queue run jobs that do not end by themselves; set when one is at work."""
+    at_work = asyncio.Event()
+
+    async def hold(job: Any, ctx: Any) -> None:
+        at_work.set()
+        await asyncio.Event().wait()
+
+    queue.process("a", hold)
+    return at_work
+
+
 @pytest.mark.usefixtures("handlers_have_time")
 def test_a_run_that_is_cancelled_drains_first(mongo_url: str, db: Db) -> None:
     async def main() -> None:
         async with AsyncMongoClient[dict[str, Any]](mongo_url) as client:
-            queue, at_work = AsyncJobQueue(client[db.name]), asyncio.Event()
-
-            async def hold(job: Any, ctx: Any) -> None:
-                at_work.set()
-                await asyncio.Event().wait()
-
-            queue.process("a", hold)
+            queue = AsyncJobQueue(client[db.name])
+            at_work = holding(queue)
             id = await queue.enqueue("a")
             running = asyncio.create_task(queue.run(timeout=0.1))
             await at_work.wait()
@@ -179,13 +186,8 @@ def test_a_run_whose_loop_is_closed_is_neither_ended_nor_told_of(
 ) -> None:
     async def main() -> None:
         async with AsyncMongoClient[dict[str, Any]](mongo_url) as client:
-            queue, at_work = AsyncJobQueue(client[db.name]), asyncio.Event()
-
-            async def hold(job: Any, ctx: Any) -> None:
-                at_work.set()
-                await asyncio.Event().wait()
-
-            queue.process("a", hold)
+            queue = AsyncJobQueue(client[db.name])
+            at_work = holding(queue)
             await queue.start()
             await queue.enqueue("a")
             await at_work.wait()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from durabl_ext.core import claim, claim_or_enqueue, enqueue, journal, recover, settle
+from durabl_ext.core import candidates, claim, claim_or_enqueue, enqueue, journal, recover, settle
 from durabl_ext.core.indexes import ALL, QUEUED_SLOT, RUNNING_SLOT
 from durabl_ext.job import durable_from, new_durable
 from durabl_ext.outcomes import Appended
@@ -64,7 +64,7 @@ def a_claim_fenced_by_the_id_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def payloads_of_the_first_find(patch: pytest.MonkeyPatch) -> None:
-    real, first = claim.take, claim._first
+    real, first = claim.take, candidates._first
 
     async def whole(jobs: Any, wanted: Document, limit: int) -> list[Document]:
         found = await first(jobs, wanted, limit)
@@ -75,7 +75,7 @@ def payloads_of_the_first_find(patch: pytest.MonkeyPatch) -> None:
         read = {document["_id"]: document["data"] for document in found}
         return replace(taken, jobs=[replace(job, data=read[job.id]) for job in taken.jobs])
 
-    patch.setattr(claim, "_first", whole)
+    patch.setattr(candidates, "_first", whole)
     patch.setattr(claim, "take", take)
 
 

@@ -89,7 +89,7 @@ def test_looks_that_lead_to_no_claim_do_not_put_off_the_stream(monkeypatch: pyte
         while not over.done():
             resting.looks()
             resting.looked(more=True)
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         return resting.dense
 
     monkeypatch.setattr(rest, "REST", 0.05)
@@ -172,7 +172,10 @@ def test_a_worker_that_claims_all_the_time_leaves_its_stream_alone_and_misses_no
     assert calls.counts["claim"] < 10_000
 
 
-def test_a_stream_that_was_left_alone_for_long_is_opened_anew_and_all_is_looked_at() -> None:
+def test_a_stream_that_was_left_alone_for_long_is_opened_anew_and_all_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed, "LONG_REST", -1.0)  # none is too short
     events: list[str] = []
     reading = asyncio.Event()
 
@@ -189,12 +192,12 @@ def test_a_stream_that_was_left_alone_for_long_is_opened_anew_and_all_is_looked_
         events.append("open")
         return Stream()
 
-    async def long_rest() -> None:
-        await asyncio.sleep(feed.LONG_REST * 1.1)
+    async def rests() -> None:
+        pass
 
     async def main() -> None:
         looked = asyncio.Event()
-        made = feed.Feed(watch, lambda said: looked.set() if said else None, lambda event: None, None, long_rest)
+        made = feed.Feed(watch, lambda said: looked.set() if said else None, lambda event: None, None, rests)
         await made.open()
         serving = asyncio.ensure_future(made.serve())
         await asyncio.wait_for(looked.wait(), DEADLINE)
