@@ -7,8 +7,8 @@ A ``JobQueue`` over a database enqueues jobs, runs them with the handlers it is 
 from durabl_ext.backends import AsyncBackend, Backend
 from durabl_ext.claims import Claim
 from durabl_ext.core.journal import Step
+from durabl_ext.core.plans import Settlement
 from durabl_ext.core.recover import Recovered
-from durabl_ext.core.settle import Settlement
 from durabl_ext.errors import (
     BackendClosedError,
     DedupeScopeConflictError,

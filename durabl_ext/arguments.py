@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, get_args
 
-from durabl_ext.core.settle import How, Settlement
+from durabl_ext.core.plans import How, Settlement
 from durabl_ext.job import LogLine
 from durabl_ext.options import checked_choice, checked_seconds
 from simplequeue.payload import PayloadError, checked_action, checked_count, checked_time, shown

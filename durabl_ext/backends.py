@@ -17,9 +17,10 @@ another job, ``log`` may double its lines. A store that cannot be reached raises
 what became of a claim, is an answer.
 
 A claimed job carries its journal: ``job.document["durable"]["steps"]`` is what ``read_steps`` gives, so that a run that
-resumes reads nothing more. A backend without ``append_step`` runs jobs and no orchestrations. What only a backend on
-MongoDB has is ``transaction``; on any other ``ctx.transaction()`` and transactional steps are a
-``TransactionsUnsupportedError``.
+resumes reads nothing more. A backend without ``append_step`` runs jobs and no orchestrations. What only the backends on
+MongoDB have is ``transaction``; on any other ``ctx.transaction()`` and transactional steps are a
+``TransactionsUnsupportedError``. And ``settle_and_claim``, by which a worker ends runs and starts others in their slots
+in one write; on any other it settles and then claims.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from uuid import UUID
 
 from durabl_ext.claims import Claim
 from durabl_ext.core.journal import Step
+from durabl_ext.core.plans import Settlement
 from durabl_ext.core.recover import Recovered
-from durabl_ext.core.settle import Settlement
 from durabl_ext.job import DurableJob, FailureKind, LogLine
 from durabl_ext.options import Enqueue, Seconds
 from durabl_ext.outcomes import Appended, KeyBusy, LeaseLost, NoRoom, NotFailed, NotFound, Renewed, Retried, Settled

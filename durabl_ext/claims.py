@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from durabl_ext.core.settle import How, Settlement
+from durabl_ext.core.plans import How, Settlement
 from durabl_ext.job import DurableJob
 from simplequeue.failure import StoredError
 

@@ -28,8 +28,9 @@ from durabl_ext.core.claim import Claimed, Terms, claim, claim_where, were_claim
 from durabl_ext.core.claim_or_enqueue import claim_or_enqueue
 from durabl_ext.core.enqueue import enqueue
 from durabl_ext.core.journal import Limits, Step
+from durabl_ext.core.plans import Settlement
 from durabl_ext.core.recover import Recovered, recover
-from durabl_ext.core.settle import Settlement, settle
+from durabl_ext.core.settle import Ends, settle
 from durabl_ext.core.transaction import Transaction
 from durabl_ext.errors import (
     BackendClosedError,
@@ -181,10 +182,31 @@ class Decisions:
         return None if started is None else Claim(started, terms.token)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        asked = list(settlements)
-        for n, settlement in enumerate(asked):
-            check_settlement(settlement, f"settlements[{n}]")
-        return await settle(self._jobs, asked, self._uniform)
+        return await settle(self._jobs, _checked_settlements(settlements), self._uniform)
+
+    async def settle_and_claim(
+        self,
+        settlements: Sequence[Settlement],
+        actions: Mapping[str, int],
+        *,
+        lease: Seconds,
+        adopt: Mapping[str, int] | None = None,
+    ) -> tuple[list[Settled | Exception], list[Claim]]:
+        asked = _checked_settlements(settlements)
+        wants = checked_wants(actions, None)
+        terms = self._terms(lease, adopt)
+        ends = Ends(asked, await self.now(), self._uniform)
+        claims: list[Claim] = []
+        with suppress(PyMongoError):  # what became of the ends is found out in any case
+            await self._release_strays()
+            claims = await self._started(terms, lambda: self._claimed(wants, sum(wants.values()), terms, ends))
+        try:
+            return [*await ends.became(self._jobs)], claims
+        except Exception as error:  # what has been started must reach its worker
+            return [error] * len(asked), claims
+        except BaseException:
+            self._doubt(terms, ())
+            raise
 
     async def heartbeat(self, claims: Sequence[Claim], *, lease: Seconds) -> list[Renewed | LeaseLost]:
         pairs = [(claim.job.id, claim.token) for claim in claims]
@@ -251,8 +273,8 @@ class Decisions:
     async def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> DeleteResult:
         return await operations.sweep(self._jobs, before, limit)
 
-    async def _claimed(self, wants: Mapping[str, int], at_most: int, terms: Terms) -> Claimed:
-        claimed = await claim(self._jobs, wants, at_most, terms, Reach(self._reach, self._pick))
+    async def _claimed(self, wants: Mapping[str, int], at_most: int, terms: Terms, ends: Ends | None = None) -> Claimed:
+        claimed = await claim(self._jobs, wants, at_most, terms, Reach(self._reach, self._pick), ends)
         # A worker to which others were quicker looks elsewhere next time, and comes back when that was for nothing.
         # With one worker the order stays exact, also where its candidates are cancelled.
         if claimed.lost and (self._reach > 1 or await self._has_rivals(claimed.lost)):
@@ -359,6 +381,13 @@ class Decisions:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise BackendClosedError("this backend was shut down; it starts and stores no more jobs")
+
+
+def _checked_settlements(settlements: Sequence[Settlement]) -> list[Settlement]:
+    asked = list(settlements)
+    for n, settlement in enumerate(asked):
+        check_settlement(settlement, f"settlements[{n}]")
+    return asked
 
 
 def _durable(job: Job | None) -> DurableJob | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Literal, TypedDict
 
-from durabl_ext.core.settle import How
+from durabl_ext.core.plans import How
 from durabl_ext.job import DurableJob
 from durabl_ext.outcomes import (
     AlreadyTerminal,

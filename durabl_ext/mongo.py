@@ -14,8 +14,8 @@ from pymongo.results import DeleteResult, UpdateResult
 
 from durabl_ext.claims import Claim
 from durabl_ext.core.journal import Limits, Step
+from durabl_ext.core.plans import Settlement
 from durabl_ext.core.recover import Recovered
-from durabl_ext.core.settle import Settlement
 from durabl_ext.decisions import Decisions, Push
 from durabl_ext.job import DurableJob, FailureKind, LogLine
 from durabl_ext.options import Enqueue, Seconds
@@ -160,6 +160,28 @@ class MongoJobQueue:
     def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Ends claims, as ``Backend.settle`` says."""
         return run(self._decisions.settle(settlements))
+
+    def settle_and_claim(
+        self,
+        settlements: Sequence[Settlement],
+        actions: Mapping[str, int],
+        *,
+        lease: Seconds,
+        adopt: Mapping[str, int] | None = None,
+    ) -> tuple[list[Settled | Exception], list[Claim]]:
+        """Ends claims and starts others in their place, in one write.
+
+        Args:
+            settlements: As for ``settle``.
+            actions: How many of each action to start at most.
+            lease: As for ``claim``.
+            adopt: As for ``claim``.
+
+        Returns:
+            What became of each end, an error where that is not known and settling it again is safe; and the claims,
+            none also where nothing can be said of what may start.
+        """
+        return run(self._decisions.settle_and_claim(settlements, actions, lease=lease, adopt=adopt))
 
     def heartbeat(self, claims: Sequence[Claim], *, lease: Seconds) -> list[Renewed | LeaseLost]:
         """Renews leases, as ``Backend.heartbeat`` says."""

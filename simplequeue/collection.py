@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Self, cast
 
 import pymongo
@@ -124,6 +125,11 @@ class CollectionJobs:
             read_concern=ReadConcern(),  # the server's own: a change stream takes no other
         )
 
+    @cached_property
+    def _zoneless(self) -> Any:
+        codec = self._collection.codec_options
+        return self._collection.with_options(codec_options=codec.with_options(tz_aware=False, tzinfo=None))
+
     def session(self) -> Session:
         """A new session of the collection's client. No I/O."""
         return cast(Session, self._collection.database.client.start_session())
@@ -175,13 +181,19 @@ class CollectionJobs:
         limit: int = 0,
         hint: str | None = None,
         majority: bool = False,
+        zones: bool = True,
         session: Session | None = None,
     ) -> list[Document]:
-        read = self._collection.with_options(read_concern=ReadConcern("majority")) if majority else self._collection
+        read = self._collection if zones else self._zoneless
+        if majority:
+            read = read.with_options(read_concern=ReadConcern("majority"))
         return cast(
             list[Document],
+            # All in one answer: by default the first has 101 documents, and what is left takes another call.
             await self._call(
-                lambda: read.find(filter, fields, sort=sort, limit=limit, hint=hint, session=session).to_list()
+                lambda: read.find(
+                    filter, fields, sort=sort, limit=limit, batch_size=limit, hint=hint, session=session
+                ).to_list()
             ),
         )
 
@@ -209,12 +221,12 @@ class CollectionJobs:
         asked = filter if room is None else {**filter, **room.as_filter()}
         return cast(UpdateResult, await self._call(lambda: self._collection.update_one(asked, update, session=session)))
 
-    async def write(self, writes: Sequence[Write]) -> Written:
+    async def write(self, writes: Sequence[Write], *, ordered: bool = False) -> Written:
         operations = [
             (UpdateMany if write.many else UpdateOne)(write.filter, write.update, hint=BY_ID) for write in writes
         ]
         try:
-            result = await self._call(lambda: self._collection.bulk_write(operations, ordered=False))
+            result = await self._call(lambda: self._collection.bulk_write(operations, ordered=ordered))
         except BulkWriteError as error:
             refused = _refused(error)
             if SERVER_TROUBLE.intersection(refused.values()):

@@ -101,6 +101,7 @@ class InMemoryJobs(CollectionJobs):
         limit: int = 0,
         hint: str | None = None,
         majority: bool = False,
+        zones: bool = True,
         session: Session | None = None,
     ) -> list[Document]:
         _refuse(session)
@@ -133,7 +134,7 @@ class InMemoryJobs(CollectionJobs):
 
         return cast(UpdateResult, await self._call(update_if_it_fits))
 
-    async def write(self, writes: Sequence[Write]) -> Written:
+    async def write(self, writes: Sequence[Write], *, ordered: bool = False) -> Written:
         def write_one_by_one() -> Written:
             matched, refused = 0, {}
             for index, write in enumerate(writes):
@@ -147,6 +148,8 @@ class InMemoryJobs(CollectionJobs):
                         self._collection.replace_one({"_id": before["_id"]}, before)
                         refused[index] = TYPE_MISMATCH
                         break
+                if ordered and refused:
+                    break
             return Written(matched, refused)
 
         return cast(Written, await self._call(write_one_by_one))

@@ -57,6 +57,8 @@ async def candidates(
     while short:
         most = min(limit, sum(short.values())) * reach.times
         found = await _due_of(jobs, short, most, now, busy, broken)
+        if not chosen and len(found) <= min(limit, *short.values()):  # all of them, and in order
+            return found
         by_action: dict[str, list[Document]] = {action: [] for action in short}
         for job in found:
             by_action[job["action"]].append(job)
@@ -135,8 +137,9 @@ def is_due(now: datetime) -> Document:
 
 async def _first(jobs: Jobs, wanted: Document, limit: int) -> list[Document]:
     fields = ("_id", "action", "created_at", "durable.priority", "durable.run_at")
-    return await jobs.find(wanted, fields=fields, sort=ORDER, limit=limit, hint=DUE.name)
+    return await jobs.find(wanted, fields=fields, sort=ORDER, limit=limit, hint=DUE.name, zones=False)
 
 
 def _rank(job: Document) -> tuple[int, datetime, str]:
-    return *order_of(job), str(job["_id"])
+    priority, time = order_of(job)
+    return priority, time.replace(tzinfo=None), str(job["_id"])

@@ -16,6 +16,7 @@ from pymongo.errors import PyMongoError
 
 from durabl_ext.core.candidates import HEAD, Reach, busy_keys, candidates, is_due
 from durabl_ext.core.indexes import QUEUED_SLOT
+from durabl_ext.core.settle import Ends
 from durabl_ext.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DurableJob, backoff_document, durable_from
 from durabl_ext.options import Backoff
 from simplequeue.job import Document
@@ -70,7 +71,14 @@ class Claimed:
         return self.trouble is not None
 
 
-async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms, reach: Reach = HEAD) -> Claimed:
+async def claim(
+    jobs: Jobs,
+    wants: Mapping[str, int],
+    limit: int,
+    terms: Terms,
+    reach: Reach = HEAD,
+    ends: Ends | None = None,
+) -> Claimed:
     """Starts up to ``limit`` due jobs, the most urgent first; none only when there is none that may start.
 
     Args:
@@ -79,6 +87,8 @@ async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms, 
         limit: Of all together, at most so many.
         terms: On what terms they start.
         reach: How far it looks beyond the head of the queue.
+        ends: What is to be written before, in the same call: the ends whose slots the jobs get. They stay untried where
+            there is nothing to start.
 
     Raises:
         PyMongoError: Nothing was tried.
@@ -92,7 +102,7 @@ async def claim(jobs: Jobs, wants: Mapping[str, int], limit: int, terms: Terms, 
     found = await candidates(jobs, left, limit, now, reach=around)
     passes, outruns = PASSES, 0
     while True:
-        taken = await take(jobs, found, now, terms)
+        taken = await take(jobs, found, now, terms, None if ends is None or ends.tried else ends)
         got += taken.jobs
         for job in taken.jobs:
             left[job.action] -= 1
@@ -125,15 +135,23 @@ async def claim_where(jobs: Jobs, filter: Document, terms: Terms) -> Claimed:
     return await take(jobs, found, now, terms)
 
 
-async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Terms) -> Claimed:
+async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Terms, ends: Ends | None = None) -> Claimed:
     """Starts those of the candidates that are still queued and due: in one write, singly where a key is in the way."""
     if not found:
         return Claimed([])
     blocked = lossy = False
     broken: tuple[Any, ...] = ()
     trouble: PyMongoError | None = None
+    starts = _starts(found, now, terms)
+    before = [] if ends is None else ends.writes
     try:
-        if (await jobs.write(_starts(found, now, terms))).refused:
+        # In order: no more are started than have ended, and none for an end that was refused.
+        written = await jobs.write([*before, *starts], ordered=ends is not None)
+        if ends is not None:
+            ends.written(written, len(found))
+        if any(place < len(before) for place in written.refused):
+            return Claimed([])
+        if written.refused:
             singly = await jobs.write([start for job in found for start in _starts([job], now, terms)])
             blocked = DUPLICATE_KEY in singly.refused.values()
             broken = tuple(found[place]["_id"] for place, code in singly.refused.items() if code != DUPLICATE_KEY)
@@ -145,7 +163,7 @@ async def take(jobs: Jobs, found: Sequence[Document], now: datetime, terms: Term
     ours = {"_id": {"$in": ids}, "status": CLAIM.target.value, "durable.token": terms.token}
     try:
         # What only one server has may be undone, and then another starts the same job.
-        running = await jobs.find(ours, hint=BY_ID, majority=trouble is not None)
+        running = await jobs.find(ours, limit=len(ids), hint=BY_ID, majority=trouble is not None)
     except PyMongoError as error:
         return Claimed([], blocked, broken, trouble=error)
     by_id = {document["_id"]: document for document in running}

@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from durabl_ext.core.indexes import EXPIRED
-from durabl_ext.core.settle import Settlement, Uniform, settle
+from durabl_ext.core.plans import Settlement, Uniform
+from durabl_ext.core.settle import settle
 from durabl_ext.job import durable_from
 from simplequeue.jobs import Jobs
 from simplequeue.states import RELEASE

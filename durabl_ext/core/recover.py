@@ -13,7 +13,8 @@ from typing import Any
 
 from durabl_ext.core import backoff
 from durabl_ext.core.indexes import EXPIRED, NO_ARRAY, WAKES
-from durabl_ext.core.settle import Uniform, find_follower
+from durabl_ext.core.plans import Uniform
+from durabl_ext.core.settle import find_follower
 from durabl_ext.job import durable_from
 from simplequeue.failure import StoredError
 from simplequeue.job import Document

@@ -15,7 +15,7 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from durabl_ext.core.journal import STEPS, Limits, Step, append_step, log
-from durabl_ext.core.settle import Settlement, completion
+from durabl_ext.core.plans import Settlement, completion
 from durabl_ext.job import LogLine
 from durabl_ext.outcomes import Appended, LeaseLost, NotFound
 from simplequeue.collection import CollectionJobs

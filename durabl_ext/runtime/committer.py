@@ -13,7 +13,7 @@ from itertools import islice
 
 from pymongo.errors import PyMongoError
 
-from durabl_ext.core.settle import Settlement
+from durabl_ext.core.plans import Settlement
 from durabl_ext.outcomes import Settled
 from durabl_ext.runtime.store import Store
 

@@ -17,7 +17,7 @@ from datetime import timedelta
 from pymongo.errors import InvalidOperation
 
 from durabl_ext import events
-from durabl_ext.core.settle import How, Settlement
+from durabl_ext.core.plans import How, Settlement
 from durabl_ext.errors import is_fatal
 from durabl_ext.events import Facts, Sink, told
 from durabl_ext.outcomes import Completed, FailedTerminal, RetryScheduled, Settled

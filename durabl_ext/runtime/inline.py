@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from durabl_ext.backends import AsyncBackend, Backend
 from durabl_ext.claims import Claim
-from durabl_ext.core.settle import Settlement
+from durabl_ext.core.plans import Settlement
 from durabl_ext.errors import is_fatal
 from durabl_ext.events import JobClaimed, Sink, facts_of, of_end, told
 from durabl_ext.runtime.access import accesses, async_accesses

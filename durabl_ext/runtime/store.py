@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from durabl_ext.backends import Backend
 from durabl_ext.claims import Claim
 from durabl_ext.core.recover import Recovered
-from durabl_ext.core.settle import Settlement
+from durabl_ext.core.plans import Settlement
 from durabl_ext.job import LogLine
 from durabl_ext.outcomes import Appended, LeaseLost, NoRoom, Renewed, Settled
 from simplequeue.jobs import Stream

@@ -39,11 +39,11 @@ class LostAnswers(CollectionJobs):
         super().__init__(collection, blocking)
         self.late: list[Callable[[], Any]] = []
 
-    async def write(self, writes: Sequence[Write]) -> Written:
+    async def write(self, writes: Sequence[Write], *, ordered: bool = False) -> Written:
         if self.lose == "the call":
-            self.late.append(lambda: super(LostAnswers, self).write(writes))
+            self.late.append(lambda: super(LostAnswers, self).write(writes, ordered=ordered))
         else:
-            written = await super().write(writes)
+            written = await super().write(writes, ordered=ordered)
         if self.lose is not None:
             raise self.trouble(f"{self.lose} was lost")
         return written

@@ -16,8 +16,9 @@ from durabl_ext.core import claim as claiming
 from durabl_ext.core.enqueue import enqueue
 from durabl_ext.core.indexes import ALL
 from durabl_ext.core.leases import heartbeat
+from durabl_ext.core.plans import How, Settlement
 from durabl_ext.core.recover import Recovered, recover
-from durabl_ext.core.settle import How, Settlement, settle
+from durabl_ext.core.settle import settle
 from durabl_ext.job import DurableJob, durable_from
 from durabl_ext.options import Enqueue, checked
 from durabl_ext.outcomes import Settled

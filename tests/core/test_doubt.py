@@ -13,7 +13,7 @@ from pymongo.errors import BulkWriteError
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from durabl_ext.core import claim as claiming
-from durabl_ext.core.settle import How
+from durabl_ext.core.plans import How
 from durabl_ext.outcomes import Completed, Released, RetryScheduled
 from simplequeue.jobs import run
 from simplequeue.states import Status

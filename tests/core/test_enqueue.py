@@ -9,7 +9,7 @@ import pytest
 
 from durabl_ext.core import enqueue
 from durabl_ext.core.enqueue import coalesce, holders
-from durabl_ext.core.settle import How
+from durabl_ext.core.plans import How
 from durabl_ext.errors import DedupeScopeConflictError
 from durabl_ext.job import new_durable
 from durabl_ext.options import Enqueue, checked

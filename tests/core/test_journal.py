@@ -12,7 +12,7 @@ import bson
 import pytest
 
 from durabl_ext.core.journal import Limits, Step, append_step, log, read_steps
-from durabl_ext.core.settle import How
+from durabl_ext.core.plans import How
 from durabl_ext.errors import JournalTooLarge
 from durabl_ext.job import DurableJob, LogLine
 from durabl_ext.outcomes import Appended, Completed, FailedTerminal, LeaseLost, NoRoom, NotFound

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from durabl_ext.core.settle import RECEIPTS, How
+from durabl_ext.core.plans import RECEIPTS, How
 from durabl_ext.options import Enqueue
 from durabl_ext.outcomes import (
     AlreadyTerminal,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from bson.datetime_ms import DatetimeMS
 
+from durabl_ext.core.plans import How
 from durabl_ext.core.replay import list_failed
-from durabl_ext.core.settle import How
 from durabl_ext.core.stats import get_stats, has_outstanding
 from durabl_ext.options import Enqueue
 from durabl_ext.stats import QueueStats

@@ -11,7 +11,7 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
-from durabl_ext.core.settle import How
+from durabl_ext.core.plans import How
 from durabl_ext.errors import DedupeScopeConflictError
 from durabl_ext.options import Enqueue
 from tests.proof.lines import Fault, Line, Stopped

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from durabl_ext.core.settle import How
+from durabl_ext.core.plans import How
 from durabl_ext.errors import JournalTooLarge
 from durabl_ext.options import Enqueue
 from durabl_ext.outcomes import (
@@ -23,6 +23,7 @@ from durabl_ext.outcomes import (
     Renewed,
     Retried,
     RetryScheduled,
+    Settled,
     Superseded,
 )
 from simplequeue.states import Status
@@ -140,6 +141,37 @@ def _completed(world: World, claims: list[Claim], outcomes: list[Any]) -> None:
     assert {*outcomes} <= {Completed(), LeaseLost() if world.expired else Completed()}
 
 
+def _end_before_others(world: World) -> list[Claim]:
+    world.add(**key("runs"))
+    world.add(max_attempts=1)
+    world.add(**key("x"))
+    claims = world.do(world.claim(limit=3))
+    world.add(priority=-1, **key("runs"))
+    world.add({"v": 1}, **key("x"))
+    world.do(world.add_plain({"v": 2}))
+    world.add({"v": 3}, priority=1)
+    return claims
+
+
+def _turn(*ways: How) -> Callable[[World, list[Claim], Line], Decision]:
+    return lambda world, claims, line: world.turn(
+        *[claim.ending(how) for claim, how in zip(claims[1:], ways, strict=True)], limit=2, line=line
+    )
+
+
+def _turned(*expected: type[Settled]) -> Callable[[World, list[Claim], Any], None]:
+    def turned(world: World, claims: list[Claim], answer: Any) -> None:
+        outcomes, started = answer
+        if outcomes is not None:
+            for outcome, kind in zip(outcomes, expected, strict=True):
+                assert isinstance(outcome, (kind, LeaseLost) if world.expired else kind), outcomes
+        assert not {claim.job.id for claim in started} & {claim.job.id for claim in claims}
+        for claim in started:
+            assert world.do(world.end(claim, "complete")) == Completed()
+
+    return turned
+
+
 def _run_three(world: World) -> list[Claim]:
     world.add()
     gone = world.claim_one()
@@ -246,6 +278,13 @@ SCENES = (
         _run_two,
         _completed,
     ),
+    Scene(
+        "settle completions and claim",
+        _turn("complete", "complete"),
+        _end_before_others,
+        _turned(Completed, Completed),
+    ),
+    Scene("settle a mix and claim", _turn("fail", "release"), _end_before_others, _turned(FailedTerminal, Superseded)),
     Scene("heartbeat", lambda world, claims, line: world.heartbeat(*claims, line=line), _run_three, _renewed),
     Scene("recover", lambda world, _, line: world.recover(line=line), _let_runs_expire),
     Scene(

@@ -43,7 +43,9 @@ class ScheduledJobs(CollectionJobs):
 
     def __init__(self, collection: Any, line: Line, clock: Callable[[], Any]) -> None:
         super().__init__(collection, one_call_a_turn)
+        zoneless = self._zoneless
         self._collection = Collection(self._collection, line)
+        self._zoneless = Collection(zoneless, line)
         self._time = clock
 
     async def now(self) -> Any:

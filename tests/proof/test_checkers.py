@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from durabl_ext.core import candidates, claim, claim_or_enqueue, enqueue, journal, recover, settle
+from durabl_ext.core import candidates, claim, claim_or_enqueue, enqueue, journal, plans, recover, settle
 from durabl_ext.core.indexes import ALL, QUEUED_SLOT, RUNNING_SLOT
 from durabl_ext.job import durable_from, new_durable
 from durabl_ext.outcomes import Appended
 from simplequeue.collection import CollectionJobs
 from simplequeue.commands import Index
 from simplequeue.job import Document
-from simplequeue.jobs import Write
+from simplequeue.jobs import Write, Written
 from tests.proof import test_crashes as crashes
 from tests.proof import test_interleaved_keys as keys
+from tests.proof import test_interleaved_turns as turns
 from tests.proof import test_interleavings as pairs
 from tests.proof import test_requests_during_runs as requests
 from tests.proof.lives import live_through
@@ -70,8 +71,8 @@ def payloads_of_the_first_find(patch: pytest.MonkeyPatch) -> None:
         found = await first(jobs, wanted, limit)
         return [jobs._collection._collection.find_one({"_id": one["_id"]}) for one in found]  # in the same turn
 
-    async def take(jobs: Any, found: Sequence[Document], now: Any, terms: Any) -> claim.Claimed:
-        taken = await real(jobs, found, now, terms)
+    async def take(jobs: Any, found: Sequence[Document], *rest: Any) -> claim.Claimed:
+        taken = await real(jobs, found, *rest)
         read = {document["_id"]: document["data"] for document in found}
         return replace(taken, jobs=[replace(job, data=read[job.id]) for job in taken.jobs])
 
@@ -82,8 +83,8 @@ def payloads_of_the_first_find(patch: pytest.MonkeyPatch) -> None:
 def a_claim_that_believes_its_first_find(patch: pytest.MonkeyPatch) -> None:
     real = claim.take
 
-    async def take(jobs: Any, found: Sequence[Document], now: Any, terms: Any) -> claim.Claimed:
-        taken = await real(jobs, found, now, terms)
+    async def take(jobs: Any, found: Sequence[Document], *rest: Any) -> claim.Claimed:
+        taken = await real(jobs, found, *rest)
         every = await jobs.find({"_id": {"$in": [document["_id"] for document in found]}})
         return replace(taken, jobs=[durable_from(document) for document in every])
 
@@ -97,32 +98,37 @@ def a_settle_of_ids_times_tokens(patch: pytest.MonkeyPatch) -> None:
         filter = {"_id": {"$in": ids}, "status": "running", "durable.token": {"$in": tokens}}
         return [Write(filter, plans[0].update, many=True)]
 
-    patch.setattr(settle, "_grouped", grouped)
+    patch.setattr(settle, "grouped", grouped)
 
 
 def a_settle_without_the_token(patch: pytest.MonkeyPatch) -> None:
-    real = settle._claim
-    patch.setattr(settle, "_claim", lambda settlement: without(real(settlement), "durable.token"))
+    real = plans._claim
+    patch.setattr(plans, "_claim", lambda settlement: without(real(settlement), "durable.token"))
 
 
 def a_release_that_keeps_the_attempt(patch: pytest.MonkeyPatch) -> None:
-    real = settle._planned
+    real = plans.planned
 
     def planned(*args: Any) -> Any:
         plan = real(*args)
         return replace(plan, update=without(plan.update, "$inc"))
 
-    patch.setattr(settle, "_planned", planned)
+    patch.setattr(settle, "planned", planned)
 
 
 def a_move_back_without_a_receipt(patch: pytest.MonkeyPatch) -> None:
-    real = settle._queued_again
-    patch.setattr(settle, "_queued_again", lambda *args: without(real(*args), "$push"))
+    real = plans._queued_again
+    patch.setattr(plans, "_queued_again", lambda *args: without(real(*args), "$push"))
 
 
 def a_run_that_keeps_its_token_in_the_queue(patch: pytest.MonkeyPatch) -> None:
-    real = settle._queued_again
-    patch.setattr(settle, "_queued_again", lambda *args: without(real(*args), "$unset"))
+    real = plans._queued_again
+    patch.setattr(plans, "_queued_again", lambda *args: without(real(*args), "$unset"))
+
+
+def ends_that_do_not_count_what_was_matched(patch: pytest.MonkeyPatch) -> None:
+    real = settle.Ends.written
+    patch.setattr(settle.Ends, "written", lambda ends, answer, others=0: real(ends, Written(len(ends.writes), {}), 0))
 
 
 def a_latest_that_does_not_ask_whether_the_job_still_waits(patch: pytest.MonkeyPatch) -> None:
@@ -235,6 +241,10 @@ PLANTED: list[tuple[Plant, Check]] = [
     ),
     (a_settle_without_the_token, pair(pairs.test_a_late_finisher_beside_a_newer_run_changes_nothing_of_it)),
     (a_release_that_keeps_the_attempt, pair(pairs.test_a_release_beside_a_claim_spends_no_attempt)),
+    (
+        ends_that_do_not_count_what_was_matched,
+        pair(turns.test_an_end_with_a_claim_beside_a_recovery_ends_its_run_or_learns_that_it_is_lost),
+    ),
     (a_move_back_without_a_receipt, crash("settle a mix")),
     (a_run_that_keeps_its_token_in_the_queue, pair(pairs.test_a_release_beside_a_claim_spends_no_attempt)),
     (
@@ -265,6 +275,7 @@ PLANTED: list[tuple[Plant, Check]] = [
     ),
     (reads_that_believe_one_server, crash("claim")),
     (reads_that_believe_one_server, crash("settle completions")),
+    (reads_that_believe_one_server, crash("settle completions and claim")),
     (a_journal_that_is_not_fenced, crash("journal of a lost run")),
     (a_journal_that_is_not_fenced, schedules),
     (a_journal_that_does_not_ask_whether_the_step_is_there, crash("journal")),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durabl_ext.core.settle import How
+from durabl_ext.core.plans import How
 from durabl_ext.options import Enqueue
 from durabl_ext.outcomes import (
     Completed,

@@ -8,7 +8,7 @@ is told to the history, which judges it.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -23,7 +23,7 @@ from pymongo.errors import PyMongoError
 from durabl_ext.core import claim as claiming
 from durabl_ext.core import claim_or_enqueue, enqueue, journal, leases, recover, replay, settle
 from durabl_ext.core.indexes import ALL
-from durabl_ext.core.settle import How, Settlement
+from durabl_ext.core.plans import How, Settlement
 from durabl_ext.errors import JournalTooLarge
 from durabl_ext.job import DurableJob, LogLine, durable_from
 from durabl_ext.options import Enqueue, Request, checked
@@ -224,6 +224,29 @@ class World:
         for ending, outcome in zip(endings, outcomes, strict=True):
             self.history.settled(ending.job, ending.token, outcome)
         return outcomes
+
+    async def turn(
+        self, *endings: Settlement, limit: int = 1, line: Line | None = None
+    ) -> tuple[list[Settled] | None, list[Claim]]:
+        """Settles and claims in one write; no outcomes where it is not known what became of the ends."""
+        jobs, terms = self.jobs(line), claiming.Terms(next(self._tokens), LEASE, {})
+        for ending in endings:
+            self.history.asked(ending.job.id, ending.token)
+        ends = settle.Ends(endings, await jobs.now(), self.random.uniform)
+        claimed = claiming.Claimed([])
+        with suppress(PyMongoError):
+            claimed = await claiming.claim(jobs, dict.fromkeys(ACTIONS, limit), limit, terms, ends=ends)
+        if claimed.doubtful:
+            self.doubtful.append(terms.token)
+        self.history.claimed(terms.token, claimed.jobs)
+        claims = [Claim(job, terms.token) for job in claimed.jobs]
+        try:
+            outcomes = await ends.became(jobs)
+        except PyMongoError:
+            return None, claims
+        for ending, outcome in zip(endings, outcomes, strict=True):
+            self.history.settled(ending.job, ending.token, outcome)
+        return outcomes, claims
 
     async def end(self, claim: Claim, how: How, line: Line | None = None) -> Settled:
         """Settles one claim."""
