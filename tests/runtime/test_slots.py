@@ -146,10 +146,10 @@ def test_a_worker_whose_candidates_were_all_taken_by_others_looks_again(db: DB, 
     backend: Any = queue.queue.backend
     write = backend._decisions._jobs.write
 
-    async def outrun(writes: Any) -> Any:
+    async def outrun(writes: Any, **options: Any) -> Any:
         if len(stolen) < 9:
             stolen.extend(thief.backend.claim(["a"], 3, lease=60))
-        return await write(writes)
+        return await write(writes, **options)
 
     thief = open_sync()
     backend._decisions._jobs.write = outrun

@@ -244,10 +244,10 @@ def test_a_claim_whose_write_went_unanswered_is_tried_again_before_the_next_poll
     jobs, failures = backend._decisions._jobs, [AutoReconnect("gone")]
     write = jobs.write
 
-    async def fails_once(writes: Any) -> Any:
+    async def fails_once(writes: Any, **options: Any) -> Any:
         if failures:
             raise failures.pop()
-        return await write(writes)
+        return await write(writes, **options)
 
     jobs.write = fails_once
     queue.process("a", seen)
