@@ -120,7 +120,7 @@ class Committer:
         else:
             outcomes = await self._turned(turn, both, settlements)
         if turns is not None:
-            known = zip(settlements, outcomes, strict=True)
+            known = zip(settlements, outcomes, strict=False)  # whoever settles is told where some are missing
             turns.ended(one for one, became in known if not isinstance(became, Exception))
         return outcomes
 
