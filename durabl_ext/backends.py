@@ -19,8 +19,8 @@ what became of a claim, is an answer.
 A claimed job carries its journal: ``job.document["durable"]["steps"]`` is what ``read_steps`` gives, so that a run that
 resumes reads nothing more. A backend without ``append_step`` runs jobs and no orchestrations. What only the backends on
 MongoDB have is ``transaction``; on any other ``ctx.transaction()`` and transactional steps are a
-``TransactionsUnsupportedError``. And ``settle_and_claim``, by which a worker ends runs and starts others in their slots
-in one write; on any other it settles and then claims.
+``TransactionsUnsupportedError``. And ``settle_and_claim``, which ends runs and starts others in their place in one
+write; workers settle and claim by themselves.
 """
 
 from __future__ import annotations
