@@ -125,7 +125,8 @@ class Claimer:
             wants = self._wants()
             if not (looked := self._hopeful & wants.keys()):
                 return
-            since = await self._engine.now()
+            # By the clock that claims go by: what is due by another and not yet by that one would be overlooked.
+            since = await self._engine.store.now()
             self._hopeful -= looked
             try:
                 await self._claim(wants)
@@ -179,7 +180,7 @@ class Claimer:
         """
         due = await self._engine.store.next_due(actions, since) if actions else None
         if due is not None:
-            at = time.monotonic() + (due - await self._engine.now()).total_seconds() + SOON
+            at = time.monotonic() + (due - await self._engine.store.now()).total_seconds() + SOON
             self._next_due = at if self._next_due is None else min(self._next_due, at)
 
     def _patience(self) -> float | None:

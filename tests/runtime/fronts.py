@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from durabl_ext import AsyncJobQueue, JobQueue
+from durabl_ext.runtime.worker import Worker
 from simplequeue.threads import LoopThread
 
 
@@ -39,8 +40,13 @@ class Front:
         return id
 
 
+def worker_of(front: Front) -> Worker:
+    """The worker of a queue that has started."""
+    part: Any = front.queue._part
+    worker: Worker = part.worker if front.is_async else part.host.worker
+    return worker
+
+
 def waiting_ends(front: Front) -> int:
     """How many runs have ended and wait for the write of their end, beside those that are being written."""
-    part: Any = front.queue._part
-    worker = part.worker if front.is_async else part.host.worker
-    return sum(len(share.settlements) for share in worker.engine._committer._waiting)
+    return sum(len(share.settlements) for share in worker_of(front).engine._committer._waiting)

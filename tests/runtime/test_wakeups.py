@@ -16,7 +16,7 @@ from durabl_ext import JobQueue
 from durabl_ext.runtime import claimer
 from simplequeue import feed
 from tests.runtime.conftest import POLL_NEVER, Calls, Opener, Runs
-from tests.runtime.fronts import Front
+from tests.runtime.fronts import Front, worker_of
 from tests.runtime.idle import WATCHED
 from tests.runtime.programs import line, program
 from tests.watching import ended, until
@@ -79,6 +79,21 @@ def test_a_failed_job_starts_again_when_its_backoff_is_over(db: DB, open_queue: 
     until(ended(db.job, [id]))
     started_on_time(queue, id, due[1])
     assert due[1] - due[0] >= timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("ahead", [0.02, -0.02])
+def test_a_job_starts_when_it_is_due_by_a_backend_whose_clock_differs_from_the_workers(
+    db: DB, queue: Front, ahead: float
+) -> None:
+    queue.process("a", Runs())
+    start(queue)
+    # Each is measured by itself, and is wrong by half of what its answer took.
+    worker_of(queue).engine._clock._offset += timedelta(seconds=ahead)
+    ids = [queue.add(delay=0.1 * n) for n in range(1, 6)]
+    due = [queue.get(id).run_at for id in ids]
+    until(ended(db.job, ids), 20)
+    for id, at in zip(ids, due, strict=True):
+        started_on_time(queue, id, at)
 
 
 def test_of_two_delayed_jobs_the_later_added_and_sooner_due_is_not_kept_waiting(db: DB, queue: Front) -> None:
