@@ -19,8 +19,8 @@ what became of a claim, is an answer.
 A claimed job carries its journal: ``job.document["durable"]["steps"]`` is what ``read_steps`` gives, so that a run that
 resumes reads nothing more. A backend without ``append_step`` runs jobs and no orchestrations. What only the backends on
 MongoDB have is ``transaction``; on any other ``ctx.transaction()`` and transactional steps are a
-``TransactionsUnsupportedError``. And ``settle_and_claim``, which ends runs and starts others in their place in one
-write; workers settle and claim by themselves.
+``TransactionsUnsupportedError``. And ``settle_and_claim``, by which a worker ends runs and starts others in their slots
+in one write; on any other it settles and then claims.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ class Backend(Protocol):
         """Starts and stores no more jobs. What runs can still be settled."""
 
     def now(self) -> datetime:
-        """The store's time, by which all processes agree what is due and what has expired."""
+        """The store's time, by which all processes agree what is due and what has expired.
+
+        Workers ask often: keep the distance to the store's clock rather than ask the store each time. What is due must
+        follow the same clock, or a job that is due by the one and not yet by the other is overlooked.
+        """
 
     def enqueue(self, jobs: Sequence[Enqueue], *, session: Any = None) -> list[str | None]:
         """Stores jobs to run later, after all have been checked.

@@ -13,7 +13,7 @@ from durabl_ext.backends import Backend
 from durabl_ext.claims import Claim
 from durabl_ext.events import Facts, Sink, told
 from durabl_ext.outcomes import Released, Settled, Superseded
-from durabl_ext.runtime.committer import Committer
+from durabl_ext.runtime.committer import Committer, Turns
 from durabl_ext.runtime.context import Handler
 from durabl_ext.runtime.ends import After, End, Ends, Manager
 from durabl_ext.runtime.heartbeats import Heartbeats
@@ -137,6 +137,10 @@ class Engine:
                 self.logger.warning("job %s is recovered when its lease ends: %r", run.job.id, trouble)
         finally:
             self.forget(run)
+
+    def fill_with(self, turns: Turns) -> None:
+        """Has others start where runs end, in one write."""
+        self._committer.turns = turns
 
     async def next_ends(self, timeout: float, busy: float) -> None:
         """Waits so many seconds at most for ends to be written; ``busy`` seconds if some are already."""

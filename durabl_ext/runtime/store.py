@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from durabl_ext.backends import Backend
@@ -42,12 +43,32 @@ class Store(Protocol):
     async def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> Any: ...
 
 
+class SettleAndClaim(Protocol):
+    """Ends claims and starts others in their slots, in one write; ``MongoJobQueue`` says how. No backend has to."""
+
+    async def __call__(
+        self,
+        settlements: Sequence[Settlement],
+        actions: Mapping[str, int],
+        *,
+        lease: timedelta,
+        adopt: Mapping[str, int] | None = None,
+    ) -> tuple[list[Settled | Exception], list[Claim]]: ...
+
+
+def settle_and_claim_of(store: Store) -> SettleAndClaim | None:
+    """What a store has for it, None where it settles and claims in two calls."""
+    return getattr(store, "settle_and_claim", None)
+
+
 class StoreInThreads:
     """Makes the calls of a sync backend in threads."""
 
     def __init__(self, backend: Backend, threads: Threads) -> None:
         self._backend = backend
         self._threads = threads
+        both = getattr(backend, "settle_and_claim", None)
+        self.settle_and_claim = None if both is None else partial(self._settle_and_claim, both)
 
     async def now(self) -> datetime:
         return await self._threads.run(self._backend.now)
@@ -82,3 +103,6 @@ class StoreInThreads:
 
     async def sweep(self, before: datetime | None = None, *, limit: int | None = None) -> Any:
         return await self._threads.run(lambda: self._backend.sweep(before, limit=limit))
+
+    async def _settle_and_claim(self, both: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        return await self._threads.run(lambda: both(*args, **options))

@@ -47,6 +47,7 @@ class Worker:
         self.draining = False
         self._processors = processors
         self._claimer = Claimer(engine, processors, self._start)
+        engine.fill_with(self._claimer)
         self._feed = Feed(watch, self._look, self._news, None, self._claimer.rest.over)
         self._one_start = asyncio.Lock()
         self._starting: asyncio.Task[None] | None = None
@@ -216,7 +217,7 @@ class Worker:
         run = self.engine.begin(claim, asked_at, processor.heartbeat_interval)
         after = partial(self._over, processor)
         if run.expired():  # nobody knows whether another is at it
-            self.spawn(self._came_late(run, processor))
+            self.spawn(self._came_late(run))
         elif self.draining:  # the shutdown began while the claim was under way
             run.stop.set("shutdown")
             self.engine.has_ended(run, after, asyncio.CancelledError())
@@ -224,17 +225,17 @@ class Worker:
             self.engine.start(run, processor.handler, after)
 
     def _over(self, processor: Processor, run: Run, outcome: Settled | None) -> None:
-        self._claimer.freed(processor.action)
+        self._claimer.freed(run.claim)
         if run.job.dedupe_scope == "queued":
             self._claimer.look()  # a follower may have waited, of any action
         elif isinstance(outcome, RetryScheduled):
             self._claimer.look(processor.action)  # where there is no stream that says when it is due again
 
-    async def _came_late(self, run: Run, processor: Processor) -> None:
+    async def _came_late(self, run: Run) -> None:
         try:
             await self.engine.came_late(run)
         finally:
-            self._claimer.freed(processor.action)
+            self._claimer.freed(run.claim)
 
     async def _give_back_from(self, claiming: asyncio.Task[Claim | None]) -> None:
         await asyncio.wait((claiming,))

@@ -18,7 +18,9 @@ from simplequeue.threads import LoopThread
 from tests.watching import until
 
 Hook = Callable[[str, int], None]
-NAMES = ("startup", "claim", "claim_by_key", "claim_or_enqueue", "settle", "heartbeat", "log", "recover", "sweep")
+SAME = ("startup", "claim", "claim_by_key", "claim_or_enqueue", "settle", "heartbeat", "log", "recover", "sweep")
+NAMES = {**dict(zip(SAME, SAME, strict=True)), "settle_and_claim": "settle"}
+"""What each call is known as: an end is an end, whatever starts with it."""
 
 
 class Hooks:
@@ -31,12 +33,15 @@ class Hooks:
         self._lock = threading.Lock()
 
     def sync_backend(self, db: Any, **options: Any) -> MongoJobQueue:
-        kind = type("Hooked", (MongoJobQueue,), {name: self._hooked(name) for name in NAMES})
+        hooked = {called: self._hooked(called, name) for called, name in NAMES.items()}
+        kind = type("Hooked", (MongoJobQueue,), hooked)
         backend: MongoJobQueue = kind(db, **options)
         return backend
 
     def async_backend(self, db: Any, **options: Any) -> AsyncMongoJobQueue:
-        kind = type("AsyncHooked", (AsyncMongoJobQueue,), {name: self._async_hooked(name) for name in NAMES})
+        kind = type(
+            "AsyncHooked", (AsyncMongoJobQueue,), {name: self._async_hooked(name, as_) for name, as_ in NAMES.items()}
+        )
         backend: AsyncMongoJobQueue = kind(db, **options)
         return backend
 
@@ -45,8 +50,8 @@ class Hooks:
             self.counts[name] += 1
             return self.counts[name]
 
-    def _hooked(self, name: str) -> Any:
-        original = getattr(MongoJobQueue, name)
+    def _hooked(self, called: str, name: str) -> Any:
+        original = getattr(MongoJobQueue, called)
 
         def call(backend: Any, *args: Any, **options: Any) -> Any:
             number = self._number(name)
@@ -57,8 +62,8 @@ class Hooks:
 
         return call
 
-    def _async_hooked(self, name: str) -> Any:
-        original = getattr(AsyncMongoJobQueue, name)
+    def _async_hooked(self, called: str, name: str) -> Any:
+        original = getattr(AsyncMongoJobQueue, called)
 
         async def call(backend: Any, *args: Any, **options: Any) -> Any:
             number = self._number(name)

@@ -33,12 +33,13 @@ class Calls:
 
     Attributes:
         counts: How many calls there were, by name.
-        batches: How many ends each call of ``settle`` had.
+        batches: How many ends each call of ``settle`` had, with or without a claim.
         beats: How many runs each call of ``heartbeat`` had.
         wants: How many jobs of each action each call of ``claim`` asked for.
+        turns: The same of each call that settles and claims, which counts as one of ``settle``.
     """
 
-    NAMES = ("claim", "settle", "heartbeat", "log", "next_due", "recover")
+    NAMES = ("claim", "settle", "settle_and_claim", "heartbeat", "log", "next_due", "recover")
 
     def __init__(self) -> None:
         self.before: Callable[[str, int], object] = lambda name, number: None
@@ -46,6 +47,7 @@ class Calls:
         self.batches: list[int] = []
         self.beats: list[int] = []
         self.wants: list[dict[str, int]] = []
+        self.turns: list[dict[str, int]] = []
         self._lock = threading.Lock()
 
     def fail(self, name: str, error: Exception, first: int = 0, times: int = 1_000_000) -> None:
@@ -64,6 +66,9 @@ class Calls:
 
     def _count(self, name: str, args: tuple[Any, ...]) -> int:
         with self._lock:
+            if name == "settle_and_claim":
+                self.turns.append(dict(args[1]))
+            name = self._as(name)
             if name == "settle":
                 self.batches.append(len(args[0]))
             if name == "claim":
@@ -73,16 +78,20 @@ class Calls:
             self.counts[name] += 1
             return self.counts[name] - 1
 
+    @staticmethod
+    def _as(name: str) -> str:
+        return "settle" if name == "settle_and_claim" else name
+
     def _sync(self, original: Any, name: str) -> Any:
         def call(backend: Any, *args: Any, **options: Any) -> Any:
-            self.before(name, self._count(name, args))
+            self.before(self._as(name), self._count(name, args))
             return original(backend, *args, **options)
 
         return call
 
     def _async(self, original: Any, name: str) -> Any:
         async def call(backend: Any, *args: Any, **options: Any) -> Any:
-            await asyncio.to_thread(self.before, name, self._count(name, args))
+            await asyncio.to_thread(self.before, self._as(name), self._count(name, args))
             return await original(backend, *args, **options)
 
         return call

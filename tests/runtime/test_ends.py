@@ -73,7 +73,7 @@ def test_ends_that_come_while_one_is_written_go_together(db: DB, open_queue: Ope
 
     calls.before = before
     queue = open_queue(calls)
-    queue.process("first", ends_with_others)
+    queue.process("first", ends_with_others, concurrency=3)  # of which two stay free, so that its end starts nothing
     queue.process("many", ends_with_others, concurrency=20)
     queue.start(reaper=False)
     first = queue.add("first")
@@ -105,7 +105,7 @@ def test_an_end_that_is_refused_does_not_hold_up_those_beside_it(
             together.wait(60)
 
     calls.before = before
-    queue.process("first", spoils)
+    queue.process("first", spoils, concurrency=3)  # of which two stay free, so that its end starts nothing
     queue.process("many", spoils, concurrency=5)
     queue.start(reaper=False)
     first = queue.add("first")
