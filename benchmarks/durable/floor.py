@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from pymongo import WriteConcern
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.collection import Collection
 from pymongo.database import Database
@@ -67,18 +68,39 @@ class Floor:
             self.complete(token, jobs)
 
 
-async def work_off_awaited(
-    db: AsyncDatabase[Document], collection: str, slots: int, handler: Callable[[Document], object]
-) -> None:
-    """The same over the driver that awaits, which has more to do for each call."""
-    jobs = db[collection].with_options(write_concern=WriteConcern("majority"))
-    while True:
-        now, token = datetime.now(UTC), secrets.token_hex(16)
-        ids = [job["_id"] for job in await jobs.find(due(now, ACTION), {"_id": 1}, sort=ORDER, limit=slots).to_list()]
+class AwaitedFloor:
+    """The same over the driver that awaits, which has more to do for each call.
+
+    Args: as for ``Floor``.
+    """
+
+    def __init__(self, db: AsyncDatabase[Document], collection: str) -> None:
+        self.jobs: AsyncCollection[Document] = db[collection].with_options(write_concern=WriteConcern("majority"))
+
+    async def claim(self, limit: int, note: Note = lambda _: None) -> tuple[str, list[Document]]:
+        """Starts up to ``limit`` jobs in three calls and gives their token and them."""
+        now = datetime.now(UTC)
+        found = await self.jobs.find(due(now, ACTION), {"_id": 1}, sort=ORDER, limit=limit).to_list()
+        note("find")
+        ids, token = [job["_id"] for job in found], secrets.token_hex(16)
         if not ids:
-            return
-        await jobs.update_many(*claim(ids, token, now), hint=BY_ID)
-        started = await jobs.find(run_of(ids, token), hint=BY_ID).to_list()
-        for job in started:
-            handler(job)
-        await jobs.update_many(run_of([job["_id"] for job in started], token), completed(), hint=BY_ID)
+            return token, []
+        await self.jobs.update_many(*claim(ids, token, now), hint=BY_ID)
+        note("update")
+        started = await self.jobs.find(run_of(ids, token), hint=BY_ID).to_list()
+        note("read")
+        return token, started
+
+    async def complete(self, token: str, jobs: list[Document]) -> None:
+        """Ends runs in one call."""
+        await self.jobs.update_many(run_of([job["_id"] for job in jobs], token), completed(), hint=BY_ID)
+
+    async def work_off(self, slots: int, handler: Callable[[Document], object]) -> None:
+        """Works until nothing is queued."""
+        while True:
+            token, jobs = await self.claim(slots)
+            if not jobs:
+                return
+            for job in jobs:
+                handler(job)
+            await self.complete(token, jobs)

@@ -1,7 +1,8 @@
 """How soon an idle worker starts a job: from before its enqueue here to its handler's first line in another process.
 
 The floor is a process that makes the same calls in a row and does nothing else: an insert here, then there the delivery
-of its event and the three calls of a claim. So it is the sum of these calls, taken in turns with ours.
+of its event and the three calls of a claim, by the driver that the worker uses. So it is the sum of the calls that this
+makes, taken in turns with ours.
 """
 
 from __future__ import annotations

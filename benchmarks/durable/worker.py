@@ -95,14 +95,15 @@ def work_at_the_floor(order: Order) -> None:
 
 async def await_at_the_floor(order: Order) -> None:
     """Works in batches, one awaited call after the other."""
-    from benchmarks.durable.floor import work_off_awaited
+    from benchmarks.durable.floor import AwaitedFloor
 
     calls = Calls(order.tells)
     async with AsyncMongoClient[Document](order.uri) as client:
+        floor = AwaitedFloor(client[order.database], order.collection)
         await client.admin.command("ping")
         await asyncio.to_thread(_wait)
         report(begun=True)
-        await work_off_awaited(client[order.database], order.collection, order.slots, calls.note)
+        await floor.work_off(order.slots, calls.note)
         await asyncio.to_thread(sys.stdin.readline)
         calls.report()
 
@@ -125,6 +126,24 @@ def follow_at_the_floor(order: Order) -> None:
                     floor.complete(token, jobs)
 
 
+async def follow_awaited_at_the_floor(order: Order) -> None:
+    """The same over the driver that awaits."""
+    from benchmarks.durable.documents import ADDED
+    from benchmarks.durable.floor import AwaitedFloor
+
+    async with AsyncMongoClient[Document](order.uri) as client:
+        floor = AwaitedFloor(client[order.database], order.collection)
+        async with await floor.jobs.watch(ADDED, max_await_time_ms=1_000) as stream:
+            await asyncio.to_thread(_wait)
+            report(begun=True)
+            while True:
+                if await stream.try_next() is not None:
+                    times = {"event": time.monotonic()}
+                    token, jobs = await floor.claim(order.slots, _noting(times))
+                    report(at=time.monotonic(), times=times)
+                    await floor.complete(token, jobs)
+
+
 def _noting(times: dict[str, float]) -> Callable[[str], None]:
     def note(name: str) -> None:
         times[name] = time.monotonic()
@@ -139,7 +158,9 @@ def _wait() -> None:
 
 def main(order: Order) -> None:
     """Does as ordered."""
-    if order.side == "loop" and order.tells:
+    if order.side == "loop" and order.tells and order.colour == "async":
+        asyncio.run(follow_awaited_at_the_floor(order))
+    elif order.side == "loop" and order.tells:
         follow_at_the_floor(order)
     elif order.side == "loop" and order.colour == "async":
         asyncio.run(await_at_the_floor(order))
