@@ -14,6 +14,8 @@ from durabl_ext.job import LogLine
 from durabl_ext.options import checked_choice, checked_seconds
 from simplequeue.payload import PayloadError, checked_action, checked_count, checked_time, shown
 
+_HOWS = get_args(How)
+
 
 def checked_line(line: LogLine, path: str) -> LogLine:
     """Gives back a line of a log: a text, and an aware time cut to what can be stored."""
@@ -25,7 +27,7 @@ def checked_line(line: LogLine, path: str) -> LogLine:
 def check_settlement(settlement: Settlement, path: str) -> None:
     """Raises for an end that there is not, or a delay that is none."""
     # A word misspelt must not mean "failed", nor a negative delay the head of the queue.
-    checked_choice(settlement.how, get_args(How), f"{path}.how")
+    checked_choice(settlement.how, _HOWS, f"{path}.how")
     if not isinstance(settlement.delay, timedelta):
         raise PayloadError(f"{path}.delay", f"expected a timedelta, found {shown(settlement.delay)}")
     checked_seconds(settlement.delay, f"{path}.delay")

@@ -104,18 +104,13 @@ def durable_from(document: Mapping[str, Any]) -> DurableJob:
     values = values_from(document)
     durable = _mapping(document.get("durable"))
     dedupe = _mapping(durable.get("dedupe"))
-    backoff = _mapping(durable.get("backoff"))
     priority, run_at = order_of(document)
     values.update(
         priority=priority,
         run_at=run_at,
         attempt=_whole(durable.get("attempt"), 0),
         max_attempts=_whole(durable.get("max_attempts"), DEFAULT_MAX_ATTEMPTS),
-        backoff=_backoff(
-            _kind(backoff.get("kind")),
-            _seconds(backoff.get("delay"), USUAL.delay),
-            _seconds(backoff.get("max_delay"), USUAL.max_delay),
-        ),
+        backoff=_backoff_from(durable.get("backoff")),
         dedupe_key=dedupe.get("key"),
         dedupe_scope=dedupe.get("scope"),
         failure_kind=durable.get("failure_kind"),
@@ -145,8 +140,18 @@ def _kind(value: object) -> BackoffKind:
     return value if value in ("fixed", "exponential") else USUAL.kind
 
 
-# Nearly all jobs of a queue have one or two rules.
-_backoff = lru_cache(maxsize=64)(Backoff)
+def _backoff_from(stored: object) -> Backoff:
+    rule = _mapping(stored)
+    values = rule.get("kind"), rule.get("delay"), rule.get("max_delay")
+    try:
+        return _backoff(*values)
+    except TypeError:  # a list, say, which only another program writes
+        return _backoff.__wrapped__(*values)
+
+
+@lru_cache(maxsize=64)  # nearly all jobs of a queue have one or two rules
+def _backoff(kind: object, delay: object, max_delay: object) -> Backoff:
+    return Backoff(_kind(kind), _seconds(delay, USUAL.delay), _seconds(max_delay, USUAL.max_delay))
 
 
 def _seconds(value: object, otherwise: float) -> float:

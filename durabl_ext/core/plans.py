@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal
 
 from durabl_ext.core import backoff
@@ -72,13 +73,13 @@ class Plan:
 
 def completion(settlement: Settlement, now: datetime) -> tuple[Document, Document]:
     """The condition and the change of one completion."""
-    return _claim(settlement), _ended(COMPLETE, now, None)
+    return _claim(settlement), _completed(now)
 
 
 def planned(settlement: Settlement, now: datetime, uniform: Uniform) -> Plan:
     job = settlement.job
     if settlement.how == "complete":
-        return Plan(settlement, COMPLETE, _ended(COMPLETE, now, None), Completed())
+        return Plan(settlement, COMPLETE, _completed(now), Completed())
     if settlement.how == "release":
         update = _queued_again(RELEASE, settlement, now, now + settlement.delay)
         update["$inc"] = {"durable.attempt": -1}
@@ -163,6 +164,12 @@ def least(settlement: Settlement, now: datetime) -> Write:
 
 def _claim(settlement: Settlement) -> Document:
     return {"_id": settlement.job.id, "status": COMPLETE.source.value, "durable.token": settlement.token}
+
+
+@lru_cache(maxsize=1)
+def _completed(now: datetime) -> Document:
+    # One for all that end together, as it is the same for each.
+    return _ended(COMPLETE, now, None)
 
 
 def _ended(move: Move, now: datetime, error: StoredError | None, kind: FailureKind | None = None) -> Document:

@@ -145,11 +145,10 @@ def follow(handler: Handler, running: Awaitable[object], run: Run, ended: Ended)
     """Awaits a handler in a task of its own, which the run's stop cancels, and tells what it raised."""
     # Who cancels "the task of this job", even when it has just ended, must not hit the write of its end. What it raises
     # travels as a value: SystemExit would end the loop.
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(settled(running))
+    task = asyncio.get_running_loop().create_task(settled(running))
     task.add_done_callback(partial(_has_ended, handler, running, ended))
     run.task = task
-    run.stop.when_set(partial(tell, loop, task.cancel))
+    run.stop.when_set(run.cancel_task)
     if run.cancelled:
         task.cancel()
 

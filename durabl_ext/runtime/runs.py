@@ -75,11 +75,14 @@ class Run:
     def cancel(self) -> bool:
         """Cancels a handler that awaits, and says whether it does so on the running loop, which can wait for it."""
         self.cancelled = True
-        if self.task is None:
-            return False
-        loop = self.task.get_loop()
-        tell(loop, self.task.cancel)
-        return loop is asyncio.get_running_loop()
+        task = self.task
+        self.cancel_task()
+        return task is not None and task.get_loop() is asyncio.get_running_loop()
+
+    def cancel_task(self) -> None:
+        """Cancels a handler that awaits, from any thread."""
+        if (task := self.task) is not None:
+            tell(task.get_loop(), task.cancel)
 
     def over(self) -> None:
         """Lets go of its handler, which has ended."""

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import Any, TypeVar
 
 from durabl_ext.claims import Claim
@@ -215,21 +214,20 @@ class Worker:
 
     def _start(self, claim: Claim, processor: Processor, asked_at: float) -> None:
         run = self.engine.begin(claim, asked_at, processor.heartbeat_interval)
-        after = partial(self._over, processor)
         if run.expired():  # nobody knows whether another is at it
             self.spawn(self._came_late(run))
         elif self.draining:  # the shutdown began while the claim was under way
             run.stop.set("shutdown")
-            self.engine.has_ended(run, after, asyncio.CancelledError())
+            self.engine.has_ended(run, self._over, asyncio.CancelledError())
         else:
-            self.engine.start(run, processor.handler, after)
+            self.engine.start(run, processor.handler, self._over)
 
-    def _over(self, processor: Processor, run: Run, outcome: Settled | None) -> None:
+    def _over(self, run: Run, outcome: Settled | None) -> None:
         self._claimer.freed(run.claim)
         if run.job.dedupe_scope == "queued":
             self._claimer.look()  # a follower may have waited, of any action
         elif isinstance(outcome, RetryScheduled):
-            self._claimer.look(processor.action)  # where there is no stream that says when it is due again
+            self._claimer.look(run.job.action)  # where there is no stream that says when it is due again
 
     async def _came_late(self, run: Run) -> None:
         try:
