@@ -119,6 +119,7 @@ def test_a_dead_run_with_a_follower_of_another_action_fails_and_says_why(core: C
         {"durable__max_attempts": None},
         {"durable__backoff": "never"},
         {"durable__backoff": {"kind": "?", "delay": -1, "max_delay": "x"}},
+        {"durable__backoff": {"kind": ["fixed"], "delay": {"seconds": 1}, "max_delay": [1]}},
         {"durable__backoff": {"kind": "exponential", "delay": 1e300, "max_delay": 1e300}},
         {"durable__dedupe": 7},
         {"durable__logs": 7},
