@@ -15,7 +15,7 @@ from typing import Any, Self, cast
 import pymongo
 from bson.codec_options import DEFAULT_CODEC_OPTIONS, CodecOptions, DatetimeConversion
 from pymongo import ReadPreference, ReturnDocument, UpdateMany, UpdateOne, WriteConcern
-from pymongo.errors import BulkWriteError, OperationFailure
+from pymongo.errors import BulkWriteError, OperationFailure, WriteError
 from pymongo.read_concern import ReadConcern
 from pymongo.results import DeleteResult, UpdateResult
 
@@ -222,6 +222,8 @@ class CollectionJobs:
         return cast(UpdateResult, await self._call(lambda: self._collection.update_one(asked, update, session=session)))
 
     async def write(self, writes: Sequence[Write], *, ordered: bool = False) -> Written:
+        if len(writes) == 1 and not writes[0].many:
+            return await self._written_alone(writes[0])
         operations = [
             (UpdateMany if write.many else UpdateOne)(write.filter, write.update, hint=BY_ID) for write in writes
         ]
@@ -232,6 +234,17 @@ class CollectionJobs:
             if SERVER_TROUBLE.intersection(refused.values()):
                 raise
             return Written(int((error.details or {})["nMatched"]), refused)
+        return Written(int(result.matched_count), {})
+
+    async def _written_alone(self, write: Write) -> Written:
+        # The driver takes 0.2 to 0.4 ms longer for a bulk of one. Not for one write of several documents: where some
+        # were changed before one was refused, only a bulk says as well that no majority has these.
+        try:
+            result = await self._call(lambda: self._collection.update_one(write.filter, write.update, hint=BY_ID))
+        except WriteError as error:
+            if error.code in SERVER_TROUBLE:
+                raise
+            return Written(0, {0: int(error.code or 0)})
         return Written(int(result.matched_count), {})
 
     async def delete_many(self, filter: Document, *, hint: str | None = None) -> DeleteResult:

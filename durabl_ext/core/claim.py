@@ -192,7 +192,7 @@ def _starts(found: Sequence[Document], now: datetime, terms: Terms) -> list[Writ
 
 def _started(ids: list[Any], now: datetime, terms: Terms) -> Write:
     due = {"_id": {"$in": ids}, "status": CLAIM.source.value, "durable.run_at": {"$lte": now}}
-    return Write(due, {"$set": _run(now, terms), "$inc": {"durable.attempt": 1}}, many=True)
+    return Write(due, {"$set": _run(now, terms), "$inc": {"durable.attempt": 1}}, many=len(ids) > 1)
 
 
 def _adopted(ids: list[Any], attempts: int, now: datetime, terms: Terms) -> Write:

@@ -108,7 +108,7 @@ def grouped(plans: Iterable[Plan]) -> list[Write]:
             writes.append(plan.write())
     for same in completions.values():
         filter = {**_claim(same[0].settlement), "_id": {"$in": [plan.settlement.job.id for plan in same]}}
-        writes.append(Write(filter, same[0].update, many=True))
+        writes.append(Write(filter, same[0].update, many=len(same) > 1))
     return writes
 
 

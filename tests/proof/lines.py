@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from pymongo import UpdateMany
-from pymongo.errors import AutoReconnect, BulkWriteError, PyMongoError, WriteConcernError
+from pymongo.errors import AutoReconnect, BulkWriteError, PyMongoError, WriteConcernError, WriteError
 from pymongo.read_concern import ReadConcern
 
 READS = frozenset(("find", "find_one"))
@@ -153,6 +153,8 @@ class Line:
             self._apply(name, method, *args, **kwargs)
         except BulkWriteError as error:
             details = dict(error.details or {})
+        except WriteError as error:
+            return error  # the driver tells of the refusal and not of the concern
         if name in BULKS:
             return BulkWriteError({**details, "writeConcernErrors": [CONCERN]})
         return WriteConcernError(CONCERN["errmsg"], CONCERN["code"])
